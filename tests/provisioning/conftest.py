@@ -33,7 +33,10 @@ def lab(tmp_path, no_broker):  # noqa: ARG001 - for what it does
 
 @pytest.fixture
 def broker_lab(tmp_path):
-    """Return a fleet whose broker does not run yet: a test that starts it carries the marker `mosquitto`."""
+    """Return a fleet whose broker does not run yet.
+
+    A test that starts the broker needs the marker `mosquitto`.
+    """
     with ExitStack() as stack:
         yield Lab(tmp_path, stack)
 
@@ -45,7 +48,10 @@ def running_lab(broker_lab):
 
 @pytest.fixture(scope="session")
 def trixie(tmp_path_factory) -> Path:
-    """Return the tar of a Debian trixie with cloud-init: by mmdebstrap (two minutes, 280 MB), or that of $EDGEMETER_TRIXIE_ROOT."""
+    """Return the tar of a Debian trixie with cloud-init.
+
+    It is made by mmdebstrap (two minutes, 280 MB), or it is that of $EDGEMETER_TRIXIE_ROOT.
+    """
     root_tar = os.environ.get("EDGEMETER_TRIXIE_ROOT")
     if root_tar:
         return Path(root_tar)

@@ -1,4 +1,7 @@
-"""A fleet with a release and one device behind a real sshd; everything that is installed goes below a folder of the test's."""
+"""A fleet with a release and one device behind a real sshd.
+
+Everything that is installed goes below a folder of the test.
+"""
 
 import contextlib
 import os

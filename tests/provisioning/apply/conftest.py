@@ -9,7 +9,10 @@ from tests.provisioning.apply.bench import Bench
 
 @pytest.fixture
 def quick_installer(tmp_path, monkeypatch):
-    """Let an installer that does in a moment what the real one promises stand for it, where not installing is tested."""
+    """Replace the real installer with one that does its work in a moment.
+
+    It is for tests of everything but the installation.
+    """
     (tmp_path / "install.py").write_text(QUICK)
     monkeypatch.setattr(bring, "INSTALLER", tmp_path / "install.py")
 

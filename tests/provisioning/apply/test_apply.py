@@ -1,4 +1,7 @@
-"""`fleet apply` against a real sshd on loopback: everything goes below a folder of the test's, nothing is started."""
+"""Tests of `fleet apply` against a real sshd on loopback.
+
+Everything goes below a folder of the test, and nothing is started.
+"""
 
 import contextlib
 import fcntl
@@ -15,9 +18,10 @@ pytestmark = [pytest.mark.system_python, pytest.mark.needs("openssl", "ssh", "ss
 
 
 def test_a_fresh_board_gets_everything_and_a_repeated_run_changes_nothing(tmp_path):
-    """Copied, installed by the real installer, joined, configured; the second time each step is done already.
+    """A fresh board gets everything, and a repeated run finds each step done.
 
-    A unit and a rule that somebody changed by hand are put right.
+    The release is copied and installed by the real installer, and the board joins and is
+    configured. A unit and a rule that somebody changed by hand are put right.
     """
     with contextlib.closing(Bench(tmp_path)) as bench:
         first = bench.apply()
@@ -50,7 +54,7 @@ def test_a_fresh_board_gets_everything_and_a_repeated_run_changes_nothing(tmp_pa
 
 
 def test_a_dry_run_prints_the_same_and_does_nothing(bench):
-    """Neither below the prefix nor in the home folder; no token is made."""
+    """A dry run writes neither below the prefix nor in the home folder, and makes no token."""
     outcome = bench.apply(is_dry=True)
     assert outcome.remedy is None
     assert (
@@ -67,7 +71,7 @@ def test_a_dry_run_prints_the_same_and_does_nothing(bench):
 
 
 def test_a_refused_token_is_reported_and_the_next_run_goes_on_from_there(bench):
-    """What was done stays done, the secret does not stay."""
+    """The steps before a refused token stay done, and the secret does not stay on the board."""
     first = bench.apply(join_file=lambda _device: "refused = true\ntoken = 'secret-token'\n")
     assert "the token is not known" in first.remedy
     assert (states(first)["release"], states(first)["join"]) == ("changed", "failed")
@@ -81,7 +85,7 @@ def test_a_refused_token_is_reported_and_the_next_run_goes_on_from_there(bench):
 
 
 def test_a_release_waits_for_the_end_of_a_measurement(bench):
-    """A switch in the middle of a run would end it."""
+    """A release is not switched during a measurement, because the switch would end it."""
     (bench.prefix / "run/lock").mkdir(parents=True)
     bench.apply()
     bench.releases = [device_release.make(bench.folder / "newer", bench.fleet, version="2.0.0")]
@@ -96,7 +100,10 @@ def test_a_release_waits_for_the_end_of_a_measurement(bench):
 
 
 def test_a_board_with_a_newer_release_keeps_it(bench):
-    """10 comes after 9; where `current` names what is no version, the release is installed."""
+    """Version 10 counts as newer than 9, and a newer release on the board stays.
+
+    Where `current` does not name a version, the release is installed.
+    """
     bench.releases = [device_release.make(bench.folder / "first", bench.fleet, version="1.10.0")]
     bench.apply()
     bench.releases = [device_release.make(bench.folder / "older", bench.fleet, version="1.9.0")]
@@ -115,7 +122,10 @@ def test_a_board_with_a_newer_release_keeps_it(bench):
 
 
 def test_a_part_of_a_file_is_continued_and_what_is_there_is_not_sent(bench, tmp_path):
-    """Known by its hash; what is not the beginning of the file, or longer, is overwritten."""
+    """A partly copied file is continued, and a complete one is recognised by its hash.
+
+    A file that is longer, or is not the beginning of ours, is overwritten.
+    """
     content = hashlib.shake_256(b"release").digest(200_000)
     file, copy = tmp_path / "release.tar", bench.device.home / "staged files/release.tar"
     file.write_bytes(content)
@@ -135,7 +145,10 @@ def test_a_part_of_a_file_is_continued_and_what_is_there_is_not_sent(bench, tmp_
 
 
 def test_a_run_that_was_cut_off_goes_on_where_it_was(bench):
-    """In the middle of copying, and between the installation and the join: the board was rebooted."""
+    """A board that was rebooted in the middle of a run is completed by the next run.
+
+    It is cut off while files are copied, and between the installation and the join.
+    """
     release = bench.releases[0]
     bench.staged.parent.mkdir(parents=True)
     bench.staged.write_bytes(release.read_bytes()[:200_000])

@@ -44,7 +44,10 @@ def a_release(folder, arch="aarch64", python="3.13", glibc="2.27"):
 
 
 def test_a_raspberry_pi_is_read():
-    """Every line of its answer: machine, board, libc, Pythons, rights, service manager and installed release."""
+    """Every line of a Raspberry Pi's answer is read.
+
+    The lines are machine, board, libc, Pythons, rights, service manager and installed release.
+    """
     pi = read()
     assert pi.arch == "aarch64"
     assert pi.model == "Raspberry Pi 5 Model B Rev 1.0"
@@ -60,14 +63,14 @@ def test_a_raspberry_pi_is_read():
 
 
 def test_half_a_reply_is_none():
-    """A connection that broke, a login that runs a menu."""
+    """A broken connection and a login that runs a menu give no board."""
     for text in ("", "Permission denied\n", PI.replace("end=yes", ""), "\0\0garbage=="):
         with table_row(text), pytest.raises(UnavailableError, match="unreadable"):
             facts.parse_facts(text, "unreadable")
 
 
 def test_the_first_bundle_that_fits_is_taken_with_its_python(tmp_path):
-    """By architecture, Python and glibc."""
+    """A bundle is chosen by architecture, Python and glibc."""
     offers = [
         a_release(tmp_path, arch="x86_64"),
         a_release(tmp_path, python="3.12"),
@@ -87,7 +90,7 @@ def test_the_first_bundle_that_fits_is_taken_with_its_python(tmp_path):
 
 
 def test_where_none_fits_it_names_what_to_build_or_bring(tmp_path):
-    """For old boards the remedy is to bring a Python, and nothing is promised to work somehow."""
+    """The message for an old board tells to bring a Python, and promises nothing else."""
     offered = a_release(tmp_path)
     for values, message in (
         (
@@ -113,7 +116,7 @@ def test_where_none_fits_it_names_what_to_build_or_bring(tmp_path):
 
 
 def test_an_address_is_a_board_by_ssh():
-    """User and port may be omitted: then ssh's own configuration applies."""
+    """User and port of an address may be omitted; then ssh's own configuration applies."""
     for text, target in (
         ("ssh://pi@pi5.local", SshTarget("pi5.local", "pi5.local", "pi", None)),
         ("ssh://10.0.0.7:2222", SshTarget("10.0.0.7", "10.0.0.7", None, 2222)),
@@ -126,7 +129,10 @@ def test_an_address_is_a_board_by_ssh():
 
 
 def test_a_wrong_address_is_refused():
-    """Nothing that ssh would take for an option, and no half address, comes through; a password is not repeated."""
+    """An address that ssh would take for an option, or half an address, is refused.
+
+    A password in it is not repeated.
+    """
     for text in (
         "ssh://pi@host/home/pi", "ssh://", "ssh://@host", "ssh://-oProxyCommand=x", "ssh://-x@host", "ssh://fe80::1", "ssh://[host]",
         "ssh://host:0", "ssh://host:65536", "ssh://host:22x", "ssh://pi@a@b", "telnet://host",

@@ -18,7 +18,10 @@ from tests.fixtures.servers import LOOPBACK, free_port
 
 
 def test_fleet_toml_states_where_a_device_is(tmp_path):
-    """Port 22 is left to ssh's own configuration; without a host, the message names the lines to add."""
+    """The section of a device in fleet.toml states its host, user and port.
+
+    Port 22 is left to ssh's own configuration; without a host, the message names the lines to add.
+    """
     folder = FleetFolder(tmp_path)
     folder.fleet_file.write_text(
         'fleet = "lab"\n[server]\nbroker = "broker.example"\n[device.nowhere]\n'
@@ -42,7 +45,10 @@ def test_fleet_toml_states_where_a_device_is(tmp_path):
 
 @pytest.fixture
 def command(bench):
-    """Return what runs the command over the bench's fleet: a board, one that is away, both tagged."""
+    """Return a function that runs the command over a fleet of the bench and an absent board.
+
+    Both are tagged.
+    """
     port = bench.device.server.port
     bench.fleet.fleet_file.write_text(
         f'fleet = "lab"\n[server]\nbroker = "broker.example"\n'
@@ -71,7 +77,11 @@ def command(bench):
 @pytest.mark.system_python
 @pytest.mark.needs("openssl", "ssh", "sshd")
 def test_a_selection_goes_to_each_and_ends_with_1_when_one_failed(bench, command):
-    """The table has a row for both, the remedy of the one that failed stands below it, and no secret; done already, it is 0."""
+    """Both boards have a row in the table, and the status is 1 because one of them failed.
+
+    The remedy for the failed board stands below its row, and no secret is printed. Where everything
+    has been done already, the status is 0.
+    """
     result = command("--on", "rack & board=* | device=board | device=away")
     assert result.exit_code == 1
     rows = {

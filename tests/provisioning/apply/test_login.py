@@ -1,4 +1,7 @@
-"""Boards that cannot be reached, do not let us in, or do not let us be root: each is one line that says what to do."""
+"""Tests of boards that cannot be reached, refuse the login, or refuse root.
+
+Each gives one line that says what to do.
+"""
 
 import contextlib
 import os
@@ -23,7 +26,11 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="a test user can be made 
 
 
 def test_a_board_that_cannot_be_reached_is_one_line_with_what_to_do(bench, tmp_path):
-    """A refused key, an absent key file, a closed port, an unknown name, a proxy that is no ssh: nothing is asked."""
+    """A board that cannot be reached gives one line with the remedy, and nothing is asked.
+
+    The causes are a refused key, an absent key file, a closed port, an unknown name and a proxy
+    that does not speak ssh.
+    """
     device, user = bench.device, bench.device.user
     for target, options, remedy in (
         (device.target(), device.options(keygen(tmp_path / "stranger")), "ssh-copy-id"),
@@ -50,7 +57,10 @@ def test_a_board_that_cannot_be_reached_is_one_line_with_what_to_do(bench, tmp_p
 
 
 def test_a_host_whose_key_has_changed_is_refused(bench):
-    """Another machine at the same address gets neither release nor token; with StrictHostKeyChecking an unknown one neither."""
+    """Another machine at the same address gets neither release nor token.
+
+    With StrictHostKeyChecking an unknown host gets nothing either.
+    """
     strict = ("StrictHostKeyChecking=yes", *bench.device.options())
     assert "connect once by hand" in bench.apply(ssh_options=strict).remedy
     assert bench.apply().remedy is None
@@ -63,7 +73,10 @@ def test_a_host_whose_key_has_changed_is_refused(bench):
 
 @contextlib.contextmanager
 def _another_user(sudo):
-    """Make a user with a password for the block, with that line in sudoers (None: no sudo), and log in as that one."""
+    """Make a user with a password for the block, and log in as that user.
+
+    `sudoers` is the user's line there; None means no sudo.
+    """
     # Made here, since whatever a file computes when it is imported is the same in all workers.
     user = f"edgemeter-test-{os.getpid()}"
     subprocess.run(["userdel", user], capture_output=True, check=False)
@@ -91,7 +104,11 @@ def _another_user(sudo):
 @as_root
 @pytest.mark.usefixtures("quick_installer")
 def test_sudo_with_a_password_installs_as_root():
-    """The password goes over standard input: no process of the run shows it in its arguments or environment, and no word of ours."""
+    """The password of sudo goes over standard input.
+
+    No process of the run has it in its arguments or environment, and our output does not contain
+    it.
+    """
     with _another_user("ALL=(ALL) ALL") as bench:
         with _watched(bench.password) as watched:
             outcome = bench.apply(sudo_password=bench.password)
@@ -107,7 +124,10 @@ def test_sudo_with_a_password_installs_as_root():
 
 @contextlib.contextmanager
 def _watched(secret):
-    """Look at every process of this machine again and again during the block; collect their arguments, and those that show the secret."""
+    """Look at every process of this machine again and again during the block.
+
+    The arguments of all processes are collected, and those that show the secret.
+    """
     watched, ended = {"all": set(), "secret": []}, threading.Event()
 
     def look():
@@ -134,7 +154,10 @@ def _watched(secret):
 @as_root
 @pytest.mark.usefixtures("quick_installer")
 def test_a_wrong_password_and_none_are_reported():
-    """Without a password the remedy names its option, a wrong one is refused: both before anything is copied."""
+    """A missing and a wrong password of sudo are reported before anything is copied.
+
+    The remedy for a missing password names its option.
+    """
     with _another_user("ALL=(ALL) ALL") as bench:
         assert "--sudo-password-file" in bench.apply().remedy
         assert "refuses the password" in bench.apply(sudo_password="wrong").remedy
@@ -145,7 +168,7 @@ def test_a_wrong_password_and_none_are_reported():
 @as_root
 @pytest.mark.usefixtures("quick_installer")
 def test_sudo_without_a_password_asks_for_none(tmp_path):
-    """And a password that was given for other boards is not run as a program."""
+    """A password that was given for other boards is not run as a program on this one."""
     with _another_user("ALL=(ALL) NOPASSWD: ALL") as bench:
         assert bench.apply(sudo_password=f"touch {tmp_path}/smuggled").remedy is None
         assert not (tmp_path / "smuggled").exists()

@@ -1,4 +1,7 @@
-"""The script that runs as root on a device, step by step: what it finds right, what it puts right."""
+"""Tests of the script that runs as root on a device.
+
+Each of its steps reports what it found right and what it put right.
+"""
 
 import json
 import os
@@ -57,7 +60,10 @@ def inside(tmp_path):
 @pytest.mark.needs("useradd")
 @pytest.mark.skipif(os.geteuid() != 0, reason="useradd --prefix needs root")
 def test_the_user_gets_the_groups_that_the_board_has(inside):
-    """Those of the board and no others; the second time nothing; a group that comes later is added."""
+    """The user is added to the groups that the board has, and to no others.
+
+    The second time nothing changes; a group that comes later is added.
+    """
     (inside.prefix / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
     (inside.prefix / "etc/group").write_text("root:x:0:\nvideo:x:44:\ngpio:x:994:pi\n")
     for name in ("shadow", "gshadow", "login.defs"):
@@ -76,7 +82,7 @@ def test_the_user_gets_the_groups_that_the_board_has(inside):
 
 @pytest.mark.needs("systemctl")
 def test_units_are_enabled_below_the_prefix(inside):
-    """By systemctl itself."""
+    """The program systemctl itself enables the units below the prefix."""
     shutil.copytree(UNITS, inside.prefix / "opt/edgemeter/current/units")
     assert inside.sent("units")[0] == "changed"
     for unit in ("agent", "supervisor"):
@@ -88,7 +94,10 @@ def test_units_are_enabled_below_the_prefix(inside):
 
 @pytest.mark.services
 def test_rules_that_changed_are_applied_to_what_is_plugged_in(inside):
-    """By udev where it runs, and again until the agent has started with them; later nothing is triggered."""
+    """Changed udev rules are applied to plugged-in devices until the agent has started with them.
+
+    That is done by udev where it runs; afterwards nothing is triggered any more.
+    """
     shutil.copytree(UNITS, inside.prefix / "opt/edgemeter/current/units")
     control, calls = inside.prefix / "run/udev/control", inside.prefix / "calls"
     control.parent.mkdir(parents=True)
@@ -104,7 +113,7 @@ def test_rules_that_changed_are_applied_to_what_is_plugged_in(inside):
 
 
 def test_the_supervisor_gets_the_python_that_was_brought(inside):
-    """And no longer, when there is none."""
+    """The supervisor uses the Python that was brought, and stops doing so when it is gone."""
     python = "/opt/edgemeter/pythons/3.11/bin/python3"
     assert inside.step("units", python=python)[0] == "changed"
     drop_in = inside.prefix / "etc/systemd/system/edgemeter-supervisor.service.d/python.conf"

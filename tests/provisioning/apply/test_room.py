@@ -16,7 +16,11 @@ from tests.fixtures.small_disk import small_disk
 @pytest.mark.system_python
 @pytest.mark.needs("openssl", "ssh", "sshd")
 def test_a_full_board_is_left_without_a_release_and_without_an_agent(bench, monkeypatch):
-    """A real file system of a few megabytes, and the real installer; where there is more room later, what was copied is used."""
+    """A full board is left without a release and without an agent.
+
+    The file system of a few megabytes and the installer are real. Once there is more room, the
+    files that were copied are used.
+    """
     monkeypatch.setattr(bring, "INSTALLER", Path(install.__file__))
     bench.prefix.rmdir()
     with small_disk(bench.prefix, 8):
@@ -31,7 +35,7 @@ def test_a_full_board_is_left_without_a_release_and_without_an_agent(bench, monk
 @pytest.mark.system_python
 @pytest.mark.needs("openssl", "ssh", "sshd")
 def test_an_old_board_is_told_which_python_to_unpack_and_works_with_it(bench):
-    """The message names the folder; what is unpacked there is used, for the supervisor too."""
+    """The message names the folder for a Python, and the supervisor uses the one unpacked there."""
     bench.look, count = re.subn(
         r"^for name in python3 .*3\.10 ", "for name in ", bench.look, flags=re.MULTILINE
     )
@@ -56,7 +60,7 @@ def test_an_old_board_is_told_which_python_to_unpack_and_works_with_it(bench):
 
 @pytest.mark.services
 def test_what_examines_a_board_is_posix_shell(tmp_path):
-    """It runs in whatever /bin/sh a board has, and without a home."""
+    """The script that examines a board runs in any /bin/sh, and without a home folder."""
     for shell in ("dash", "busybox"):
         if program := shutil.which(shell):
             command = [

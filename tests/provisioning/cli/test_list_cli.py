@@ -61,13 +61,13 @@ def lab(tmp_path):
 
 
 def test_the_most_urgent_comes_first(lab):
-    """What is lost, then what runs out; what is well comes last."""
+    """Lost devices come first, then those with something that runs out; healthy ones come last."""
     order = [line.device.device for line in overview.read(lab.folder, lab.registry, lab.now_ns)]
     assert order == ["pi-lost", "pi-card", "pi-asks", "pi-full", "pi-dark", "pi-good", "pi-new"]
 
 
 def test_the_table_shows_what_each_device_reported(lab):
-    """Board, agent, last run, and the issue with its remedy; the sheet has the rest."""
+    """A row has board, agent, last run, and the issue with its remedy; the sheet has the rest."""
     text = fleet("--folder", lab.folder.path, "list")
     rows = {line.split()[0]: line for line in text.splitlines() if line}
     for cell in ("pi5", "online", "1.0", "measured 1 h ago, ok"):
@@ -99,7 +99,7 @@ def test_the_table_shows_what_each_device_reported(lab):
 
 
 def test_a_device_without_a_health_report_has_no_empty_columns(tmp_path):
-    """It delivered runs before its agent was started: the note says what is missing."""
+    """A note says what is missing for a device that delivered runs before its agent was started."""
     lab = Lab(tmp_path)
     lab.now_ns = time.time_ns()
     lab.says("pi-1", "offline")
@@ -111,7 +111,7 @@ def test_a_device_without_a_health_report_has_no_empty_columns(tmp_path):
 
 
 def test_a_ban_is_listed_first_with_its_end(lab):
-    """A device that is not in the registry can be banned, too; one of another name is an error."""
+    """A device that is not in the registry can be banned, too; an unknown name is an error."""
     with lab.registry.transaction() as connection:
         for device in ("pi-good", "pi-9"):
             certificates.ban_device(connection, lab.registry, device, "it floods", lab.now_ns)
@@ -128,7 +128,11 @@ def test_a_ban_is_listed_first_with_its_end(lab):
 
 
 def test_what_a_device_cannot_be_is_marked_and_not_shown(tmp_path):
-    """A certificate of centuries, text that turns round: one line a row."""
+    """Impossible values are marked, and each device stays on one line.
+
+    They are a certificate that is valid for centuries, and text that changes the direction of
+    writing.
+    """
     lab = Lab(tmp_path)
     lab.now_ns = time.time_ns()
     evil = "a\nb\u202ec\u2066d"

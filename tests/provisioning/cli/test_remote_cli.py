@@ -15,7 +15,7 @@ from edgemeter.provisioning.registry.registry import Registry
 
 
 class Answering:
-    """A service and its devices, which end every order with a text while the command sleeps; pi-2 fails."""
+    """A service whose devices end every order with a text while the command sleeps; pi-2 fails."""
 
     def __init__(self, path):
         self.path = path
@@ -58,7 +58,10 @@ def service(tmp_path, no_broker, monkeypatch):  # noqa: ARG001 - for what it doe
 
 
 def test_the_replies_are_shown_device_by_device(service):
-    """As text, whatever it would do to a terminal; a doctor's report as the table that `edgemeter doctor` prints."""
+    """Replies are shown as text without control characters for the terminal.
+
+    The report of a doctor is the table that `edgemeter doctor` prints.
+    """
     text, status, _ = service.call("doctor", "--on", "pi-1")
     assert (text.partition("\n")[2], status) == ("ok\n?[2Jline 2\n", 0)
     assert text.startswith("== pi-1, doctor-")
@@ -81,7 +84,10 @@ def test_the_replies_are_shown_device_by_device(service):
 
 
 def test_a_device_that_fails_states_why_and_the_command_fails(service):
-    """The others are shown all the same; a board is rebooted instead of its agent."""
+    """The other devices' replies are shown all the same.
+
+    One case reboots the board instead of restarting its agent.
+    """
     text, status, _ = service.call("logs", "--on", "a b | device=pi-[12]", "--lines", "50")
     answers = [line for line in text.splitlines() if line.startswith("==")]
     assert [(line.split(",")[0], line.partition(": ")[2]) for line in answers] == [

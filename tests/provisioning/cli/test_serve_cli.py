@@ -55,7 +55,10 @@ def lines_until(service, text):
 
 
 def test_a_second_service_of_one_fleet_is_refused(served):
-    """The first waits for a broker that is not up yet, and reports that once; when it has gone, however it went, the next one serves."""
+    """A second service of a fleet is refused until the first has ended, however it ended.
+
+    The first one waits for a broker that is not up yet, and reports that once.
+    """
     service = served.start()
     assert "retrying until it answers" in service.stderr.readline()
     served.broker.start()
@@ -74,7 +77,10 @@ def test_a_second_service_of_one_fleet_is_refused(served):
 
 
 def test_a_broker_that_resumes_sessions_is_named_at_the_start(broker_lab):
-    """It was started without the settings that its unit gives to OpenSSL; the service serves all the same."""
+    """The service warns of a broker that resumes TLS sessions, and serves all the same.
+
+    Such a broker was started without the settings that its unit gives to OpenSSL.
+    """
     broker_lab.broker.command = broker_lab.broker.command[2:]
     broker_lab.start_broker()
     command = [
@@ -93,7 +99,7 @@ def test_a_broker_that_resumes_sessions_is_named_at_the_start(broker_lab):
 
 
 def test_a_bad_board_fills_no_disk(served):
-    """A thousand garbled messages of one board are a line of each module."""
+    """A thousand garbled messages from one board give one line of the log for each module."""
     served.broker.start()
     service = served.start()
     lines_until(service, "serving the fleet")

@@ -1,4 +1,7 @@
-"""A board behind a real sshd, with files of its owner in its home; and its state as others see it."""
+"""A board behind a real sshd, with files of its owner in its home folder.
+
+Its state can be read as others see it.
+"""
 
 import contextlib
 import os
@@ -47,7 +50,7 @@ class BoardBench:
         return self.home / ".cache/edgemeter"
 
     def has_only_the_release(self):
-        """Return whether the home holds what it held and a release, and no measurement runs there."""
+        """Return whether only a release was added to the home, and no measurement runs there."""
         with contextlib.suppress(FileNotFoundError):
             # While a folder is being removed it is not as before.
             present = {
@@ -75,7 +78,10 @@ class BoardBench:
 
     @contextlib.contextmanager
     def run_lock_held(self):
-        """Yield what ends another measurement, which is in progress there where the board has a run lock of its own."""
+        """Yield a function that ends another measurement, which is in progress on the board.
+
+        It holds the run lock of the board, where the board has one of its own.
+        """
         if not IS_ROOT:
             yield lambda: None
             return

@@ -32,7 +32,7 @@ class SshWorkstation:
         self._folder, self._board = folder, board
 
     def measure(self, *models, report=None, release=None, power=None, **settings):
-        """Measure models on the board; return their records, the errors, and what interrupted them."""
+        """Measure models on the board; return their records, the errors, and the interruption."""
         case = Settings(model=[str(model) for model in models], **settings)
         session = SessionSettings(release=release, power=power)
         written = suite.SuiteFile(name="s", case=[case])
@@ -62,7 +62,10 @@ def workstation(tmp_path, board):
 
 
 def pack_installed(folder: Path, *extras: str) -> Path:
-    """Return `folder` with the wheels that edgemeter with these extras needs, its own excepted, and pip's."""
+    """Return `folder` with the wheels that edgemeter with these extras needs, and pip's.
+
+    Edgemeter's own wheel is left out.
+    """
     requirements = import_module("pip._vendor.packaging.requirements")
     folder.mkdir()
     shutil.copy2(compiled_pip(), folder)
@@ -89,7 +92,10 @@ def pack_installed(folder: Path, *extras: str) -> Path:
 
 @pytest.fixture(scope="session")
 def installed_wheels(tmp_path_factory):
-    """Return a folder with the wheels of a release that runs .tflite files, and a home for the releases that are made of them."""
+    """Return a folder with the wheels of a release that runs .tflite files, and a home folder.
+
+    The home folder is for the releases that are made of the wheels.
+    """
     folder = tmp_path_factory.mktemp("elsewhere")
     return SimpleNamespace(wheels=pack_installed(folder / "wheels", "litert"), home=folder / "home")
 

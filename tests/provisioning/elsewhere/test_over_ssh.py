@@ -33,10 +33,13 @@ on_board = pytest.mark.needs("openssl", "ssh", "sshd")
 def test_a_run_over_ssh_has_the_record_of_a_local_run_and_leaves_the_release_only(
     board, workstation, tmp_path
 ):
-    """A release of what is installed here, with the runtime that the model needs; photographs and annotations travel with the suite.
+    """A run over ssh has the record of a local run, and leaves only the release on the board.
 
-    The next run copies nothing but the suite, and waits for another measurement on the board, as
-    any does.
+    The release is made of the packages installed here, with the runtime that the model needs;
+    photographs and annotations travel with the suite.
+
+    The next run copies only the suite, and waits for another measurement on the board, as any run
+    does.
     """
     write_sample(tmp_path / "sample")
     model = SHIPPED / "edgemeter-shapes_int8.tflite"
@@ -95,7 +98,7 @@ def test_a_run_over_ssh_has_the_record_of_a_local_run_and_leaves_the_release_onl
 @pytest.mark.system_python
 @pytest.mark.usefixtures("index")
 def test_two_models_are_measured_in_rounds_on_the_board(board, workstation, tmp_path):
-    """The runs of a round are pairs when they come home."""
+    """Two models that are measured in rounds on the board come home as pairs of runs."""
     models = [
         write_replay(tmp_path, name, latencies_ms=[latency_ms])
         for name, latency_ms in (("a", 2.0), ("b", 3.0))
@@ -117,7 +120,7 @@ def test_two_models_are_measured_in_rounds_on_the_board(board, workstation, tmp_
 def test_ctrl_c_keeps_the_run_that_had_ended_and_ends_the_other_on_the_board(
     board, workstation, tmp_path
 ):
-    """In the middle of the second case of two."""
+    """Ctrl-C in the second of two cases keeps the first run and ends the second on the board."""
     interrupted = []
 
     def report(line):
@@ -138,7 +141,10 @@ def test_ctrl_c_keeps_the_run_that_had_ended_and_ends_the_other_on_the_board(
 def test_a_lost_connection_ends_what_runs_there_and_a_killed_program_leaves_its_folder_to_the_next(
     board, workstation, tmp_path
 ):
-    """The connection ends as input does; the folder of a program that was killed is locked by none."""
+    """A lost connection ends the program on the board, because its input ends.
+
+    The folder of a killed program is locked by nobody, so that the next run takes it.
+    """
     model = write_replay(tmp_path)
 
     def lose():
@@ -166,7 +172,7 @@ def test_a_lost_connection_ends_what_runs_there_and_a_killed_program_leaves_its_
 @pytest.mark.system_python
 @pytest.mark.usefixtures("index")
 def test_a_run_that_fails_there_is_the_error_here(board, workstation, tmp_path):
-    """An agent that cannot measure: one line, by the board's name, and no folder stays."""
+    """An agent that cannot measure is one line with the board's name, and its folder is removed."""
     this_version = over_ssh.metadata.version("edgemeter").partition("+")[0]
     for version, kind, message in (
         (f"{this_version}+1", UnavailableError, "No module named 'edgemeter"),
@@ -180,7 +186,10 @@ def test_a_run_that_fails_there_is_the_error_here(board, workstation, tmp_path):
 
 @pytest.mark.services
 def test_a_silent_connection_counts_as_lost(tmp_path):
-    """A network that drops everything closes nothing: the program there hears no sign of life, and ends."""
+    """A program on the board ends when it hears no sign of life.
+
+    A network that drops all packets closes no connection.
+    """
     program = over_ssh.PROGRAM.read_text().replace(
         "SILENCE_S, INTERRUPT_S = 45.0, 20.0", "SILENCE_S, INTERRUPT_S = 1.0, 20.0"
     )
@@ -197,7 +206,10 @@ def test_a_silent_connection_counts_as_lost(tmp_path):
 
 
 def test_what_cannot_be_measured_over_ssh_is_refused_in_one_line(tmp_path):
-    """Before any board is asked; whoever means devices of the fleet is told the command for them."""
+    """Requests that ssh cannot serve are refused in one line before any board is asked.
+
+    For devices of the fleet, the line names the command to use.
+    """
     for name in ("a", "b"):
         write_replay(tmp_path, name)
     (tmp_path / "f.py").write_text("def make(): ...\n")
@@ -249,7 +261,8 @@ BOARD = BoardFacts(
 @pytest.mark.services
 @pytest.mark.usefixtures("index")
 def test_a_board_of_another_kind_gets_the_wheels_of_its_own():
-    """Those of this machine are not for it, and the message names what it would need."""
+    """Wheels of this machine are not sent to a board of another kind; the message names its needs.
+    """
     other = replace(BOARD, arch="aarch64" if TARGET.arch == "x86_64" else "x86_64")
     with pytest.raises(
         ConfigError, match=f"no wheels for .*{other.arch}, Python {TARGET.python_text}"
@@ -258,7 +271,7 @@ def test_a_board_of_another_kind_gets_the_wheels_of_its_own():
 
 
 def test_a_release_has_the_extras_of_the_runtimes_only(tmp_path):
-    """A small board on a slow line gets nothing that it does not run."""
+    """A release contains only the extras of its runtimes, to spare a small board on a slow line."""
     write_replay(tmp_path)
     for case, extras in (
         (Settings(model="m.tflite"), ("litert",)),

@@ -1,4 +1,5 @@
-"""What the tests of health share: a handler over a real registry, and a clock that the test sets."""
+"""Fixtures for the tests of health: a handler over a real registry, and a clock that a test sets.
+"""
 
 import pytest
 

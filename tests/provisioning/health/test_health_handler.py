@@ -10,7 +10,10 @@ from tests.fixtures.rows import table_row
 
 
 def test_an_online_device_without_a_challenge_takes_no_orders_and_the_list_has_the_reason(lab):
-    """A run that delivers is online, too; with the agent's challenge the note is gone."""
+    """A device without a challenge is online, as its runs arrive, but it takes no orders.
+
+    With the agent's challenge the note in the list disappears.
+    """
 
     def noted():
         (line,) = overview.read(lab.folder, lab.registry, lab.now_ns)
@@ -25,7 +28,7 @@ def test_an_online_device_without_a_challenge_takes_no_orders_and_the_list_has_t
 
 
 def test_a_late_will_changes_nothing_about_the_session_after_it(lab):
-    """The broker finds a dead connection when its successor is long there."""
+    """A will of an old session, which the broker sends late, leaves the new session online."""
     lab.says("pi-1", "online", session=1)
     lab.says("pi-1", "online", session=2)
     lab.says("pi-1", "lost", session=1)
@@ -44,7 +47,10 @@ def test_a_late_will_changes_nothing_about_the_session_after_it(lab):
 
 
 def test_what_was_received_before_a_revocation_and_is_written_after_it_leaves_nobody_online(lab):
-    """The broker disconnected the device meanwhile, which reports nothing any more."""
+    """A device that was revoked before its messages were written is not shown as online.
+
+    The broker has disconnected it meanwhile, so that it reports nothing any more.
+    """
     lab.says("pi-1", "online")
     with lab.registry.transaction() as connection:
         devices.put(connection, Device("pi-1", "lab", "1000", "pi5", (), "revoked", 5))
@@ -53,7 +59,7 @@ def test_what_was_received_before_a_revocation_and_is_written_after_it_leaves_no
 
 
 def test_a_health_that_is_none_or_of_another_device_is_refused(lab):
-    """Its topic names the device."""
+    """A health report is refused if it is malformed, or names another device than its topic."""
     for payload in (
         b"{",
         b'{"device": "pi-2", "fleet": "lab", "session": 1, "told_ns": 5, "agent": "1"}',
@@ -63,7 +69,7 @@ def test_a_health_that_is_none_or_of_another_device_is_refused(lab):
 
 
 def test_what_a_device_measures_is_listed_until_it_is_gone(lab):
-    """A run begins, the next one does, the line breaks."""
+    """The list shows a device's current run until it ends, the next begins, or the line breaks."""
 
     def listed():
         (line,) = overview.read(lab.folder, lab.registry, lab.now_ns)
@@ -82,7 +88,10 @@ def test_what_a_device_measures_is_listed_until_it_is_gone(lab):
 
 
 def test_devices_that_come_back_together_cost_a_few_commits(lab, monkeypatch):
-    """What is heard between two looks is one transaction, as long as that takes no other handler's time."""
+    """All that is heard between two looks is one transaction.
+
+    That holds as long as it takes no time from other handlers.
+    """
     monkeypatch.setattr(health_handler, "MOST_REPORTS", 50)
     commits = []
     lab.registry.connection.set_trace_callback(

@@ -1,4 +1,4 @@
-"""Whether the broker, the service and the collector of a fleet are there, whose session was taken over, and who is banned for it."""
+"""Tests of the status of a fleet's server: broker, service, collector, take-overs and bans."""
 
 import json
 
@@ -34,7 +34,7 @@ def problems(lab):
 
 @pytest.mark.mosquitto
 def test_what_is_down_is_listed(broker_lab):
-    """The service, then the collector, then nothing, then the collector again."""
+    """The list shows whether the service or the collector is down, and nothing when both run."""
     lab = broker_lab
     assert problems(lab)[0].startswith("the fleet's service is not running")
     lab.broker.start()
@@ -52,7 +52,7 @@ def test_what_is_down_is_listed(broker_lab):
 
 
 def test_a_server_without_a_service_is_named_with_its_broker(lab):
-    """By when it was last there, where the service runs and has no broker."""
+    """A missing service is reported; one that runs and has lost its broker names the broker."""
     with lab.registry.transaction() as statements:
         statements.execute("INSERT INTO server_parts VALUES ('broker', ?)", (100 * S,))
     assert "service is not running" in server_status.server_issues(lab.folder, 100 * S)[0]
@@ -68,7 +68,10 @@ def test_a_server_without_a_service_is_named_with_its_broker(lab):
 
 
 class Watched:
-    """The handler for the server's status, on a clock of the test's, and mosquitto's log of two devices' connections."""
+    """The handler for the server's status, on a clock of the test.
+
+    It reads mosquitto's log of the connections of two devices.
+    """
 
     def __init__(self, lab):
         self.folder, self.registry, self.now_ns = lab.folder, lab.registry, 1_000_000_000 * S
@@ -98,7 +101,10 @@ def watched(lab):
 
 
 def test_take_overs_by_its_own_key_are_shown_when_they_repeat(watched):
-    """A line that breaks now and then makes one or two; an hour later nothing is left of them."""
+    """Repeated take-overs by a device's own key are shown until an hour has passed.
+
+    A line that breaks now and then causes one or two, which are not shown.
+    """
     for number, expected in ((1, {}), (2, {}), (3, {"pi-1": 3})):
         watched.logs("Client pi-1 already connected, closing old connection.")
         watched.comes("pi-1", "pi-1")
@@ -114,7 +120,7 @@ def test_take_overs_by_its_own_key_are_shown_when_they_repeat(watched):
 
 
 def test_a_session_that_is_taken_over_for_hours_is_told_with_what_was_counted(watched):
-    """Five in more than three hours are not five within one."""
+    """Five take-overs in more than three hours are not reported as five within one hour."""
     for _ in range(5):
         watched.now_ns += 50 * 60 * S
         watched.logs("Client pi-1 already connected, closing old connection.")
@@ -132,7 +138,10 @@ def test_a_session_that_is_taken_over_for_hours_is_told_with_what_was_counted(wa
 
 
 def test_who_takes_anothers_client_id_is_banned(watched):
-    """A second session of its own is nothing, nor is what no device is; the reason names whose it was."""
+    """A device that takes another's client id is banned, and the reason names the victim.
+
+    A second session of its own is allowed, and so is a client id that is no device's.
+    """
     for client_id, user in (
         ("pi-1", "pi-1"),
         ("pi-1~2", "pi-1"),
@@ -155,7 +164,10 @@ def test_who_takes_anothers_client_id_is_banned(watched):
 
 
 def test_who_connects_again_and_again_is_banned(watched):
-    """Hundreds of sessions of one certificate, each with another client id; a banned one that comes is thrown out again."""
+    """A certificate with hundreds of sessions under different client ids is banned.
+
+    If it comes back during the ban, it is thrown out again.
+    """
     for number in range(240):
         watched.comes(f"pi-1~{number}", "pi-1")
     assert watched.banned() == set()
@@ -169,7 +181,7 @@ def test_who_connects_again_and_again_is_banned(watched):
 
 
 def test_the_client_ids_of_a_device_are_known_while_it_is_connected(watched):
-    """Whatever it calls itself; not those of services and strangers."""
+    """Every client id of a connected device is known, but none of services and strangers."""
     for client_id, user in (
         ("pi-1", "pi-1"),
         ("x disconnected. y", "pi-1"),
@@ -198,7 +210,10 @@ def test_the_client_ids_of_a_device_are_known_while_it_is_connected(watched):
 
 
 def test_a_revoked_device_that_comes_all_the_same_is_thrown_out(watched):
-    """Its TLS session may be from before, at a broker that lets it resume one."""
+    """A revoked device that connects all the same is thrown out.
+
+    Its TLS session may be older, at a broker that lets it resume one.
+    """
     with watched.registry.transaction() as statements:
         devices.put(statements, Device("pi-1", "lab", "1", trust="revoked"))
     watched.comes("mine", "pi-1")
@@ -207,7 +222,7 @@ def test_a_revoked_device_that_comes_all_the_same_is_thrown_out(watched):
 
 
 def test_who_floods_the_collector_is_banned(watched):
-    """The collector names it with its own state."""
+    """A device that the collector names in its own state as flooding is banned."""
     state = CollectorState(state="online", flooding=("pi-2",))
     watched.handler.received(Message("edgemeter/collector/1/state", encode_message(state)))
     assert watched.banned() == {"pi-2"}

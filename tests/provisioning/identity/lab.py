@@ -1,4 +1,8 @@
-"""A whole fleet on loopback: the folder that `fleet init` makes, the real mosquitto with its configuration, the service, and devices."""
+"""A whole fleet on loopback.
+
+It has the folder that `fleet init` makes, the real mosquitto with its configuration, the service,
+and devices.
+"""
 
 import functools
 import time

@@ -39,7 +39,11 @@ def pair():
 
 
 def test_a_certificate_has_the_name_that_the_handler_chose(pair):
-    """For the key of the request, valid from 2020 on; a server in 1970 signs nothing that ended before it began."""
+    """A certificate has the name that the handler chose and the key of the request.
+
+    It is valid from 2020 on; a server whose clock says 1970 does not sign one that ends before it
+    begins.
+    """
     request = authority.read_request(csr("pi-1"))
     issued = Authority(pair).issue_device(request, "pi-7", "1", int(NOW.timestamp()) * NS)
     certificate = x509.load_pem_x509_certificate(issued.pem.encode())
@@ -55,7 +59,7 @@ def test_a_certificate_has_the_name_that_the_handler_chose(pair):
 
 
 def test_a_request_with_another_key_is_refused():
-    """RSA, another curve, another scheme; nor does anybody guess which of two names counts."""
+    """A request with RSA, another curve, another scheme or two names is refused."""
     rsa_key = rsa.generate_private_key(65537, 2048)
     for key, scheme in (
         (rsa_key, hashes.SHA256),
@@ -69,7 +73,7 @@ def test_a_request_with_another_key_is_refused():
 
 
 def test_a_request_that_another_key_signed_is_refused():
-    """One byte of the signature changed: whoever sends it has not the key."""
+    """A changed signature is refused, because it does not prove that the sender has the key."""
     lines = csr("pi-1").strip().splitlines()
     der = bytearray(base64.b64decode("".join(lines[1:-1])))
     der[-3] ^= 1
@@ -79,7 +83,7 @@ def test_a_request_that_another_key_signed_is_refused():
 
 
 def test_what_is_no_request_is_one_line():
-    """Empty, garbled and cut-off text."""
+    """Empty, garbled and cut-off text is refused in one line."""
     for text in (
         "",
         "x",
@@ -94,7 +98,10 @@ def test_what_is_no_request_is_one_line():
 
 
 def test_every_list_is_newer_than_the_one_before(pair):
-    """OpenSSL takes the newer by its date, in seconds: however fast they follow each other, and none is dated in the future."""
+    """Each list of revoked certificates has a later date than the last, and none in the future.
+
+    OpenSSL takes the newer list by its date, in seconds, however fast they follow each other.
+    """
     signing, listed, dates = Authority(pair), None, []
     for count in range(4):
         listed = signing.revoked_list(
@@ -112,7 +119,7 @@ def test_every_list_is_newer_than_the_one_before(pair):
 
 
 def test_a_damaged_authority_is_an_error(pair):
-    """A truncated key, a key of another authority."""
+    """A truncated key and a key of another authority are errors."""
     with pytest.raises(ConfigError, match="cannot be read"):
         Authority(KeyPair(pair.certificate, pair.key[:40]))
     with pytest.raises(ConfigError, match=r"not the key of ca\.crt"):
@@ -123,7 +130,11 @@ def test_a_damaged_authority_is_an_error(pair):
 
 @pytest.mark.needs("openssl")
 def test_openssl_takes_what_the_authority_signs(pair, tmp_path):
-    """A chain under strict rules, for clients alone; the list of revoked certificates, by the hash of the name; and a release key."""
+    """OpenSSL accepts the authority's certificates, lists and release key.
+
+    The chain satisfies strict rules and is for clients alone; the list of revoked certificates is
+    found by the hash of the name.
+    """
     issued = Authority(pair).issue_device(
         authority.read_request(csr("pi-1")), "pi-7", "1", int(NOW.timestamp()) * NS
     )

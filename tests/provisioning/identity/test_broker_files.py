@@ -22,7 +22,10 @@ def rules(text):
 
 
 def test_the_fleets_rules_are_the_labs():
-    """Neither has a rule that the other lacks, but for what is measured now, and that a lab's broker serves any fleet."""
+    """The broker's rules of a fleet are those of the lab, and two more for the service.
+
+    These let the service read what is measured now, and the broker's log.
+    """
     fleet_rules, lab_rules = (
         rules(broker_files.access_rules(["+"])),
         rules((SHIPPED / "acl").read_text()),
@@ -35,7 +38,7 @@ def test_the_fleets_rules_are_the_labs():
 
 
 def test_the_fleets_broker_has_the_labs_settings(tmp_path):
-    """All but paths."""
+    """The broker's settings of a fleet and of the lab agree in all but paths."""
 
     def settings(text):
         lines = {line for line in text.splitlines() if line.strip() and not line.startswith("#")}

@@ -17,7 +17,10 @@ from tests.provisioning.identity.lab import open_tokens
 
 
 def test_a_token_stands_in_its_join_file_alone(lab, tmp_path):
-    """Not in what is printed, nor in the registry; the file is its owner's alone; the device is expected from then on."""
+    """A token stands in its join file alone, which only its owner may read.
+
+    It is neither printed nor kept in the registry. The device is expected from then on.
+    """
     with lab.folder.fleet_file.open("a") as file:
         file.write('[device.pi-1]\nserial = "77"\nboard = "pi5"\ntags = ["coral"]\n')
     text = lab.run("token", "pi-1", "pi-2", "pi-1", "--output", tmp_path / "cards", "--hours", "48")
@@ -40,7 +43,10 @@ def test_a_token_stands_in_its_join_file_alone(lab, tmp_path):
 
 
 def test_a_device_that_can_have_no_token_stops_no_other_and_keeps_the_one_before(lab, tmp_path):
-    """Something stands where the file of the second would be: the others have theirs, and it can be repeated."""
+    """An error for one device stops no other device's token, and its earlier token stays valid.
+
+    Here something stands where the second join file would be; the command can be repeated.
+    """
     cards = tmp_path / "cards"
     lab.run("token", "pi-2", "--output", tmp_path / "card before")
     before = open_tokens(lab.registry)["pi-2"]
@@ -73,7 +79,10 @@ def test_a_device_that_can_have_no_token_stops_no_other_and_keeps_the_one_before
 
 
 def test_a_device_is_revoked_without_a_broker_too(lab):
-    """It is on the list that the broker reads when it starts; twice is no error."""
+    """Revoking without a broker adds the device to the list that the broker reads at its start.
+
+    Revoking twice is no error.
+    """
     lab.token("pi-1")
     with lab.registry.transaction() as statements:
         certificates.put(statements, Certificate("a1", "pi-1", "1", "k", "", 0, 0))
@@ -85,7 +94,10 @@ def test_a_device_is_revoked_without_a_broker_too(lab):
 
 
 def test_a_broker_on_another_machine_is_not_said_to_have_the_list(lab, monkeypatch):
-    """It answers, and the session is ended; whether it refuses the device cannot be known here."""
+    """The command does not claim that a broker on another machine refuses the device.
+
+    That broker answers and ends the session, but whether it has the list cannot be known here.
+    """
     monkeypatch.setattr(enforcement, "end_session", lambda *_: None)
     assert enforcement.ELSEWHERE in run_fleet(lab.folder.path, "revoke", "pi-1").stderr
     monkeypatch.setattr("edgemeter.provisioning.cli.enrolment.broker_process", lambda _: 77)
@@ -93,7 +105,7 @@ def test_a_broker_on_another_machine_is_not_said_to_have_the_list(lab, monkeypat
 
 
 def test_a_ban_is_ended_by_accepting_the_device(lab):
-    """That of another device stays."""
+    """Accepting a device ends its ban; that of another device stays."""
     now_ns = time.time_ns()
     with lab.registry.transaction() as statements:
         for device in ("pi-1", "pi-2"):
@@ -103,7 +115,10 @@ def test_a_ban_is_ended_by_accepting_the_device(lab):
 
 
 def test_without_a_fleet_every_command_names_how_to_make_one(tmp_path):
-    """And makes no folder; one that needs no fleet names its own option."""
+    """Without a fleet, a command names how to make one, and makes no folder.
+
+    A command that needs no fleet names its own option.
+    """
     for command in (["token", "x"], ["revoke", "x"], ["accept", "x"], ["requests"]):
         printed = CliRunner().invoke(fleet, ["--folder", str(tmp_path / "none"), *command])
         assert "edgemeter fleet init" in str(printed.exception), command

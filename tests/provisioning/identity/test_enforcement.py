@@ -1,4 +1,7 @@
-"""Making the broker do what the registry says, when that does not work at once; and what is known of its process."""
+"""Tests of how the broker is made to do what the registry says, when that fails at first.
+
+Others are about what is known of the broker's process.
+"""
 
 import json
 import os
@@ -21,7 +24,10 @@ NS = 1_000_000_000
 
 
 class Enforced:
-    """What keeps a broker up to date, and the sessions that it ends there; the test moves both clocks."""
+    """The part that keeps a broker up to date, and the sessions that it ends there.
+
+    The test moves both clocks.
+    """
 
     def __init__(self, lab, monkeypatch):
         self.lab, self.passed_s = lab, 0.0
@@ -41,7 +47,7 @@ class Enforced:
         self.ended.append((client_id, state and (state[0], json.loads(state[1])["state"])))
 
     def passes(self, seconds=0.0):
-        """Let time pass, and bring the broker up to date; return whether something is left to do."""
+        """Let time pass and bring the broker up to date; return whether something is left to do."""
         self.passed_s += seconds
         return self.enforcement.enforce(
             datetime.fromtimestamp(BEGIN_S + self.passed_s, timezone.utc)
@@ -68,7 +74,7 @@ def enforced(lab, monkeypatch):
 
 
 def test_a_session_that_cannot_be_ended_now_is_ended_when_the_broker_runs(enforced):
-    """All that the device has; the broker is asked again after a second, two, four."""
+    """All sessions of a device are ended, with retries after one, two and four seconds."""
     assert not enforced.passes()
     enforced.write(devices.put, Device("pi-1", "lab", trust="revoked", changed_ns=BEGIN_S * NS))
     enforced.write(
@@ -93,7 +99,10 @@ def test_a_session_that_cannot_be_ended_now_is_ended_when_the_broker_runs(enforc
 
 
 def test_no_session_ends_before_its_device_is_on_the_list(enforced, monkeypatch):
-    """One that is revoked while the registry is read: it would come back."""
+    """A device revoked while the registry is read keeps its session until it is on the list.
+
+    Otherwise it would come back.
+    """
     enforced.answers = True
     enforced.passes()
     read_refused = certificates.refused
@@ -114,7 +123,10 @@ def test_no_session_ends_before_its_device_is_on_the_list(enforced, monkeypatch)
 
 
 def test_a_ban_ends_by_itself(enforced):
-    """The certificates of a banned device are refused, also new ones, and it is said to be offline; a minute later it may come back."""
+    """A banned device's certificates, also new ones, are refused, and it is shown as offline.
+
+    A minute later it may come back.
+    """
     enforced.answers = True
     enforced.write(devices.put, Device("pi-1", "lab", trust="accepted"))
     enforced.passes()
@@ -141,7 +153,10 @@ def test_a_ban_ends_by_itself(enforced):
 
 
 def test_a_list_of_a_process_that_was_killed_is_announced_by_the_next_one(enforced, monkeypatch):
-    """A running broker reads no list of which it has not been told, though the file is the one that it should read."""
+    """A list that a killed process wrote is announced to the broker by the next process.
+
+    A running broker does not read a list that was not announced, though the file is the right one.
+    """
     enforced.passes()
     enforced.write(certificates.revoke, "pi-1", BEGIN_S * NS, "stolen")
     with monkeypatch.context() as killing:
@@ -162,7 +177,7 @@ def end(*_arguments):
 
 
 def test_the_list_of_a_ban_that_ended_meanwhile_is_mended_at_the_start(enforced):
-    """The service was down when the minute was over."""
+    """A ban that ended while the service was down is removed from the list at the next start."""
     enforced.answers = True
     enforced.write(
         lambda connection: certificates.ban_device(
@@ -182,7 +197,7 @@ def test_the_list_of_a_ban_that_ended_meanwhile_is_mended_at_the_start(enforced)
 
 
 def test_a_revoked_certificate_stays_refused_where_the_registry_was_lost(enforced):
-    """Nobody knows its device any more."""
+    """A revoked certificate stays refused although the lost registry no longer knows its device."""
     enforced.write(certificates.revoke, "pi-1", BEGIN_S * NS, "stolen")
     enforced.passes()
     enforced.write(lambda connection: connection.execute("DELETE FROM certificates"))
@@ -198,7 +213,11 @@ def folder(tmp_path):
 
 
 def test_without_a_process_of_its_own_no_broker_is_running(folder):
-    """No file, an empty one, a number that is no process of ours, or that of another program."""
+    """A broker counts as running only if the process of its file is that broker.
+
+    The file may be absent or empty, or its number may be that of no process of ours, or of another
+    program.
+    """
     for text in (None, "", "x", "0", "1", "-1", "99999999999", str(os.getpid())):
         with table_row(text):
             if text is not None:
@@ -207,7 +226,11 @@ def test_without_a_process_of_its_own_no_broker_is_running(folder):
 
 
 def test_limits_that_are_too_low_are_named(folder, monkeypatch):
-    """Those of the service and of the broker's process, as strangers' silent connections would take what is left; or none runs here."""
+    """Too low limits of open files of the service and of the broker's process are named.
+
+    Silent connections of strangers would take what is left. Nothing is named where no broker runs
+    here.
+    """
     monkeypatch.setattr(enforcement.resource, "getrlimit", lambda _: (1024, 1024))
     limit, where = enforcement.process_issues(folder)
     assert "1,024" in limit

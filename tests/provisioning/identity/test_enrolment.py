@@ -1,4 +1,8 @@
-"""The rules of enrolment, without a network: who gets a certificate, of which name, for which key, and for how long the offer holds."""
+"""Tests of the rules of enrolment, without a network.
+
+The rules say who gets a certificate, of which name, for which key, and for how long the offer
+holds.
+"""
 
 import time
 from dataclasses import replace
@@ -112,7 +116,10 @@ def fleet(tmp_path, pair):
 
 
 def test_a_token_is_enough_to_join(fleet):
-    """The certificate has the token's name, the device is accepted with what is known of its board, and the answer says all of it."""
+    """A valid token suffices to join: the certificate has the token's name.
+
+    The device is accepted with what is known of its board, and the answer states all of it.
+    """
     answer = fleet.joins()
     device = devices.find(fleet.registry, "pi-1")
     assert (device.trust, device.fleet, device.serial, device.board) == (
@@ -132,7 +139,7 @@ def test_a_token_is_enough_to_join(fleet):
 
 
 def test_a_token_holds_until_its_time_and_not_a_nanosecond_longer(fleet):
-    """By the server's clock; one that nobody made holds never."""
+    """A token expires by the server's clock, and a token that nobody made is never valid."""
     for late_ns, state in ((-1, "accepted"), (0, "refused")):
         with table_row(late_ns):
             token = fleet.token(f"pi{late_ns}", hours=2.0)
@@ -142,9 +149,10 @@ def test_a_token_holds_until_its_time_and_not_a_nanosecond_longer(fleet):
 
 
 def test_a_token_serves_one_key_and_ends_when_its_device_has_the_certificate(fleet):
-    """Asked again, as an answer was lost, it gives the same certificate; another key has none of it, and afterwards nobody has.
+    """A token serves one key: a repeated request, after a lost answer, gives the same certificate.
 
-    It ends the token that the device had before.
+    Another key gets nothing, and after the first use of the certificate nobody does. A new token
+    ends the one that the device had before.
     """
     lost, token = fleet.token(), fleet.token()
     assert fleet.asks(lost).state == "refused"
@@ -163,7 +171,7 @@ def test_a_token_serves_one_key_and_ends_when_its_device_has_the_certificate(fle
 
 
 def test_a_token_gives_its_own_name_alone(fleet):
-    """A board may leave it out, and ask for no other."""
+    """A board may leave out the token's name, but not ask for another one."""
     token = fleet.token()
     assert fleet.asks(token, common_name="pi-2").state == "refused"
     assert fleet.asks(token, common_name="edgemeter-operator").state == "refused"
@@ -171,7 +179,10 @@ def test_a_token_gives_its_own_name_alone(fleet):
 
 
 def test_the_key_of_another_board_is_to_be_made_anew(fleet):
-    """The card was copied with it; a token for another name does not change whose it is."""
+    """A board with a copied key is told to make a new one, even with a token for another name.
+
+    The key was copied with the card.
+    """
     fleet.joins()
     token = fleet.token("pi-2")
     assert fleet.asks(token, "key 1", "2").state == "again"
@@ -181,7 +192,10 @@ def test_the_key_of_another_board_is_to_be_made_anew(fleet):
 
 
 def test_a_board_has_one_name(fleet):
-    """A token for another is refused, with the remedy for copies of one system image; that of a board that was revoked is free."""
+    """A token for a second name of a board is refused, with the remedy for copied system images.
+
+    The name of a board that was revoked is free.
+    """
     fleet.joins()
     token = fleet.token("pi-2")
     refused = fleet.asks(token, "key 2", "1", source="installation")
@@ -197,7 +211,10 @@ def test_a_board_has_one_name(fleet):
 
 
 def test_a_revoked_device_joins_when_it_was_admitted_again(fleet):
-    """Its certificates and tokens end, it gets no token; then its name is its own again."""
+    """A revoked device gets its name back once it was admitted again.
+
+    Its certificates and tokens end with the revocation, and it gets no token before.
+    """
     answer, token = fleet.joins(), fleet.token()
     fleet.decides(admission.revoke, "pi-1", "stolen", "lab")
     assert fleet.asks(token, "key 2").state == "refused"
@@ -220,7 +237,10 @@ def test_a_revoked_device_joins_when_it_was_admitted_again(fleet):
 
 
 def test_a_name_of_another_board_waits_for_a_person(fleet):
-    """Once it is approved the first board is out: its certificate ends, and it is disconnected."""
+    """Once a person approves a name's second board, the first is disconnected.
+
+    Its certificate ends.
+    """
     first, token = fleet.joins(), fleet.token()
     assert fleet.asks(token, "key 2", "2").state == "pending"
     assert fleet.asks(token, "key 2", "2").state == "pending"
@@ -246,7 +266,7 @@ def test_a_name_of_another_board_waits_for_a_person(fleet):
 
 
 def test_a_rejected_board_is_refused_and_its_token_ends(fleet):
-    """The board that has the name keeps it."""
+    """A rejected board is refused and its token ends; the board that has the name keeps it."""
     first, token = fleet.joins(), fleet.token()
     fleet.asks(token, "key 2", "2")
     (waiting,) = certificates.undecided_requests(fleet.registry)
@@ -258,7 +278,10 @@ def test_a_rejected_board_is_refused_and_its_token_ends(fleet):
 
 
 def test_the_inventory_decides_who_waits_for_a_person(fleet):
-    """A serial number that differs from fleet.toml's, and every board where a person accepts by hand."""
+    """A person decides on a serial number that differs from the one in fleet.toml.
+
+    Where the inventory says so, a person decides on every board.
+    """
     token = fleet.token()
     fleet.file = FleetFile(
         fleet="lab",
@@ -278,7 +301,10 @@ def test_the_inventory_decides_who_waits_for_a_person(fleet):
 
 
 def test_a_board_that_was_flashed_anew_keeps_its_name(fleet):
-    """The same serial number with a new key: the old certificate is out, and nobody is thrown off for it."""
+    """A board with the same serial number and a new key keeps its name.
+
+    Its old certificate is revoked, and no session is ended for that.
+    """
     first = fleet.joins()
     second = fleet.joins(key="key 2")
     assert (certificates.refused(fleet.registry, time.time_ns()), fleet.valid()) == (
@@ -289,7 +315,10 @@ def test_a_board_that_was_flashed_anew_keeps_its_name(fleet):
 
 
 def test_a_board_that_was_flashed_anew_is_ordered_again_what_it_repeated(fleet):
-    """Its journal went with its old card; an answer that was lost, or a renewal, orders nothing again."""
+    """A board that was flashed anew is ordered again what it repeated, as its journal is lost.
+
+    After a lost answer or a renewal nothing is ordered again.
+    """
     fleet.joins()
     work = Measure(suite=Content(sha256="0" * 64, size_bytes=1, name="suite.toml"), every_s=3600)
     with fleet.registry.transaction() as statements:
@@ -310,7 +339,10 @@ def test_a_board_that_was_flashed_anew_is_ordered_again_what_it_repeated(fleet):
 
 
 def test_a_device_renews_its_own_name_while_it_is_accepted(fleet):
-    """Not another's, nor none; nor where the registry does not know it, or waits for a decision."""
+    """An accepted device may renew its own name only.
+
+    A device that the registry does not know, or that waits for a decision, renews nothing.
+    """
     fleet.joins()
     fleet.joins("pi-2", "key 2", "2")
     for wished in ("pi-2", "edgemeter-operator"):
@@ -327,7 +359,11 @@ def test_a_device_renews_its_own_name_while_it_is_accepted(fleet):
 
 
 def test_a_certificate_is_renewed_after_half_of_its_life(fleet):
-    """A request before that repeats the last one, as its answer may be lost; another key is another request."""
+    """A certificate is renewed only after half of its life.
+
+    A request before that repeats the last answer, as it may have been lost; another key is another
+    request.
+    """
     first = fleet.joins()
     fleet.now_ns += 365 * DAY_NS
     assert fleet.renews().number == first.number
@@ -340,7 +376,10 @@ def test_a_certificate_is_renewed_after_half_of_its_life(fleet):
 
 
 def test_the_certificates_before_end_when_the_new_one_is_in_use(fleet):
-    """A week later, as a card may be set back; not by a number that is no certificate of this device."""
+    """The old certificates end a week after the new one came into use, as a card may be set back.
+
+    A number that is no certificate of this device ends nothing.
+    """
     first = fleet.joins()
     fleet.now_ns += 400 * DAY_NS
     second = fleet.renews()
@@ -356,7 +395,7 @@ def test_the_certificates_before_end_when_the_new_one_is_in_use(fleet):
 
 
 def test_a_board_that_asks_in_a_loop_gets_ten_certificates_a_day(fleet):
-    """Each with another key; after a day it may again."""
+    """A board gets at most ten certificates a day, though it asks with a new key each time."""
     fleet.joins()
     answers = [fleet.renews(key=f"key {number}").state for number in range(2, MOST_A_DAY + 2)]
     assert answers == ["accepted"] * (MOST_A_DAY - 1) + ["refused"]
@@ -367,7 +406,10 @@ def test_a_board_that_asks_in_a_loop_gets_ten_certificates_a_day(fleet):
 
 
 def test_a_copied_card_makes_a_key_and_waits_for_a_name_of_its_own(fleet):
-    """Under another than the first board's, which keeps its certificate; asked again it gets the same."""
+    """A copied card's board makes its own key and waits for a name that differs from the first's.
+
+    The first board keeps its certificate. A repeated request gets the same name.
+    """
     first = fleet.joins()
     assert fleet.renews(serial="2").state == "again"
     assert fleet.renews(key="key 2", serial="2").state == "pending"
@@ -387,7 +429,10 @@ def test_a_copied_card_makes_a_key_and_waits_for_a_name_of_its_own(fleet):
 
 
 def test_a_request_is_named_by_its_device_or_by_itself(fleet):
-    """More than one that match have to be told apart by their requests; an unknown one is an error."""
+    """A request is found by its device's name, if only that one has it, or by its own id.
+
+    Several matching requests have to be told apart by their ids; an unknown one is an error.
+    """
     fleet.joins()
     for number in (2, 3):
         fleet.renews(key=f"key {number}", serial=str(number))
@@ -401,7 +446,8 @@ def test_a_request_is_named_by_its_device_or_by_itself(fleet):
 
 
 def test_a_name_that_no_device_may_have_gets_no_token(fleet):
-    """Those of services, and whatever a topic, a certificate or a file name cannot hold."""
+    """Names of services, and names that no topic, certificate or file name can hold, get no token.
+    """
     for name in (
         "edgemeter-operator",
         "edgemeter-",

@@ -1,4 +1,7 @@
-"""Joining and being put out, at the real mosquitto with the configuration that `fleet init` writes; the rules are in test_enrolment.py."""
+"""Tests of joining and revocation at the real mosquitto, with the configuration of `fleet init`.
+
+The rules are tested in test_enrolment.py.
+"""
 
 import json
 import shutil
@@ -56,7 +59,7 @@ def is_out(address):
 
 
 def test_a_board_joins_once_and_its_token_is_gone(lab, caplog, tmp_path):
-    """Its key is its owner's alone; neither the folder nor a log of the server holds the token."""
+    """A joined board's token is in no file and no log, and only its owner may read its key."""
     path = lab.token("pi-1")
     copy = tmp_path / "copy.toml"
     shutil.copy(path, copy)
@@ -80,7 +83,7 @@ def test_a_board_joins_once_and_its_token_is_gone(lab, caplog, tmp_path):
 
 
 def test_killed_in_mid_enrolment_the_service_serves_when_it_is_back(broker_lab, monkeypatch):
-    """It has issued the certificate, and ends before its answer is out: the board asks again, and has that one."""
+    """A service killed after it issued a certificate gives it to the board that asks again."""
     lab = broker_lab
     server = lab.serve_boards()
     board, path = lab.board("pi-1", "100000001"), lab.token("pi-1")
@@ -103,7 +106,10 @@ def test_killed_in_mid_enrolment_the_service_serves_when_it_is_back(broker_lab, 
 
 
 def test_a_device_publishes_its_own_in_its_own_fleet_alone(lab):
-    """Nothing of another's, of the service's or of another fleet, from which it hears nothing; a renamed fleet keeps both names."""
+    """A device publishes and hears nothing of another device, of the service or of another fleet.
+
+    A fleet that was renamed keeps both names.
+    """
     board = lab.joined()
     device = board.client("pi-1", "edgemeter/v1/+/pi-1/command")
     operator = lab.service_client("operator")
@@ -133,7 +139,10 @@ def test_a_device_publishes_its_own_in_its_own_fleet_alone(lab):
 
 
 def test_a_revoked_device_is_out_and_stays_out(lab):
-    """Its session ends, and a second one of another name too; one revoked in the same second is out as well, the other stays."""
+    """A revoked device's sessions end and cannot be opened again, also one of another client id.
+
+    Another device that is revoked in the same second is out as well; a third one stays.
+    """
     board, other, third = (lab.joined(f"pi-{number}", f"10000000{number}") for number in (1, 2, 3))
     device, second, neighbour = (
         board.client("pi-1"),
@@ -165,7 +174,10 @@ def test_a_revoked_device_is_out_and_stays_out(lab):
 
 @pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
 def test_a_tls_session_from_before_lets_no_revoked_device_in(lab, version):
-    """A client that resumes one is not asked for its certificate, so the broker gives no tickets."""
+    """A revoked device cannot come back by an earlier TLS session, as the broker gives no tickets.
+
+    A client that resumes a session is not asked for its certificate.
+    """
     board = lab.joined()
     context = tls_context(board.files.tls)
     context.maximum_version = ssl.TLSVersion[version]
@@ -178,7 +190,11 @@ def test_a_tls_session_from_before_lets_no_revoked_device_in(lab, version):
 
 
 def test_a_broker_that_resumes_sessions_is_named(broker_lab):
-    """Without either setting of `fleet init`, each for one version of TLS, and without the file; not with it, nor where none runs."""
+    """A broker that resumes TLS sessions is named.
+
+    That is one without either setting of `fleet init`, each for one version of TLS, or without the
+    file. A broker with both is not named, nor is one that does not run.
+    """
     lab = broker_lab
     address = fleet_broker_address(lab.folder)
     assert resumption_issues(lab.folder, address) == []
@@ -213,7 +229,10 @@ def said_hello(lab, context, session=None):
 
 
 def test_changes_made_without_a_broker_hold_when_it_starts_and_after_a_restart(broker_lab):
-    """By the list, which it reads when it starts; a board that was admitted again joins with a new token."""
+    """A broker reads the list at its start, so that changes made without a broker hold.
+
+    A board that was admitted again joins with a new token.
+    """
     lab = broker_lab
     lab.serve_boards()
     board, other = lab.joined(), lab.joined("pi-2", "100000002")
@@ -233,7 +252,11 @@ def test_changes_made_without_a_broker_hold_when_it_starts_and_after_a_restart(b
 def test_a_broker_without_the_list_lets_a_revoked_device_in_and_the_service_ends_each_session(
     broker_lab, tmp_path
 ):
-    """The broker runs from a copy of the folder, as on another machine; with the copied list it refuses the device."""
+    """The service ends each session that a broker without the list gives to a revoked device.
+
+    The broker runs from a copy of the folder, as on another machine; with the copied list it
+    refuses the device.
+    """
     lab, copy = broker_lab, tmp_path / "copy"
     shutil.copytree(lab.folder.path, copy)
     settings = copy / "broker/mosquitto.conf"
@@ -256,7 +279,10 @@ def test_a_broker_without_the_list_lets_a_revoked_device_in_and_the_service_ends
 
 
 def test_who_takes_the_session_of_another_board_receives_nothing_of_it(lab):
-    """Neither what waited for it nor what comes meanwhile: topics are bound to the certificate, whatever the client id is."""
+    """A thief of another board's session receives neither its waiting messages nor new ones.
+
+    Topics are bound to the certificate, whatever the client id is.
+    """
     heard = {"pi-1": [], "pi-2": []}
 
     def session(name):

@@ -105,7 +105,11 @@ def refusal(judged, path, document=b"", certificate=None):
 
 
 def test_accepted_devices_are_admitted_by_their_certificates(judged):
-    """Not one that is revoked, of a device that is not accepted or banned, or of two names, or none; a ban ends by itself."""
+    """Only an accepted device is admitted, by a certificate with its one name.
+
+    A certificate is refused if it is revoked, has two names or none, or belongs to a device that is
+    not accepted or is banned. A ban ends by itself.
+    """
     certificate = judged.joins("pi-1", "key 1", "1")
     judged.lab.token("pi-2")
     assert judged.server.admitted(certificate)[0] == "pi-1"
@@ -126,7 +130,10 @@ def test_accepted_devices_are_admitted_by_their_certificates(judged):
 
 
 def test_a_token_ends_when_the_certificate_is_used_and_a_lost_answer_is_given_again(judged):
-    """A board that was cut off before it had the answer asks again; the first use of the certificate ends the token."""
+    """A board that was cut off before it had the answer may ask again with its token.
+
+    The first use of the certificate ends the token.
+    """
     token = identity.read_join_file(judged.lab.token("pi-1")).token
     first, repeated = (
         identity.decode_answer(judged.posts("/enrol", asking("key 1", "1", token)))
@@ -147,7 +154,10 @@ def test_a_token_ends_when_the_certificate_is_used_and_a_lost_answer_is_given_ag
 
 
 def test_a_board_that_asks_again_and_again_is_one_line_of_the_log(judged, caplog):
-    """What it can cause at will fills no disk; another certificate is another line."""
+    """A board that asks again and again causes one line of the log, so it cannot fill the disk.
+
+    Another certificate is another line.
+    """
     caplog.set_level("INFO")
     limit = LogLimit(lambda: 0.0)
     certificates_of = [
@@ -160,7 +170,7 @@ def test_a_board_that_asks_again_and_again_is_one_line_of_the_log(judged, caplog
 
 
 def test_an_accepted_board_has_its_certificate_when_it_asks_again(judged):
-    """The decision is a person's, by command."""
+    """A waiting board has its certificate once a person has accepted it by a command."""
     file = judged.lab.folder.fleet_file
     file.write_text(file.read_text().replace("[server]\n", '[server]\naccept = "hand"\n'))
     request = asking("key 1", "1", identity.read_join_file(judged.lab.token("pi-1")).token)
@@ -171,7 +181,11 @@ def test_an_accepted_board_has_its_certificate_when_it_asks_again(judged):
 
 
 def test_what_is_no_request_is_refused_in_one_line(judged):
-    """Bytes that mean nothing, a signature of another's, and another address; a broken fleet.toml is no fault of the board."""
+    """A malformed request is refused in one line.
+
+    It is bytes without a meaning, a signature by another key, or another address. A broken
+    fleet.toml is not reported as the board's fault.
+    """
     token = identity.read_join_file(judged.lab.token("pi-1")).token
     request, other = asking("key 1", "1", token), asking("key 2", "1", token)
     lines, other_lines = request.csr.splitlines(), other.csr.splitlines()
@@ -198,7 +212,10 @@ def test_what_is_no_request_is_refused_in_one_line(judged):
 
 
 def test_guesses_at_tokens_are_limited_by_address(judged):
-    """Wrong ones are refused alike; after some hundreds nobody of that address is heard for a while, others are."""
+    """After some hundreds of wrong tokens an address is ignored for a while; others are served.
+
+    All wrong tokens are refused in the same words.
+    """
     for number in range(500):
         answer = identity.decode_answer(judged.posts("/enrol", asking_cheaply(f"guess {number}")))
         assert (answer.state, "expired" in answer.reason) == ("refused", True)
@@ -214,7 +231,7 @@ def asking_cheaply(token):
 
 
 def test_without_certificates_there_is_no_server(tmp_path):
-    """Nor with files that hold none."""
+    """There is no server without certificates, nor with files that contain none."""
     folder = FleetFolder(tmp_path / "fleet")
     folder.path.mkdir()
     for content in (None, "none"):
@@ -252,7 +269,10 @@ def ask(connection, path, method="GET", **headers):
 @pytest.mark.needs("openssl")
 @pytest.mark.services
 def test_a_device_gets_content_and_parts_of_it(served):
-    """Whole, from an offset on, and its head only; no other address has anything, and no other method."""
+    """A device gets a content as a whole, from an offset on, or only its head.
+
+    No other address and no other method gives anything.
+    """
     lab, files = served
     content = bytes(range(256)) * 40
     put = ContentStore(lab.folder.content).put_bytes(content, "model")
@@ -291,7 +311,11 @@ def test_a_device_gets_content_and_parts_of_it(served):
 @pytest.mark.needs("openssl")
 @pytest.mark.services
 def test_who_has_no_certificate_of_the_fleet_has_no_content(served, tmp_path):
-    """None at all is refused; a stranger's, or one that has run out, gets no TLS; plain HTTP nothing."""
+    """Content is only served to certificates of the fleet.
+
+    A client without a certificate is refused; with a stranger's or an expired one the TLS handshake
+    fails; plain HTTP gets nothing.
+    """
     lab, files = served
     put = ContentStore(lab.folder.content).put_bytes(b"abc", "model")
     path = f"/content/{put.sha256}"
@@ -310,7 +334,7 @@ def test_who_has_no_certificate_of_the_fleet_has_no_content(served, tmp_path):
 
 @pytest.mark.services
 def test_a_body_that_is_too_large_or_does_not_come_is_ended(served, monkeypatch):
-    """The first at once, the second as a head that does not come."""
+    """A body that is too large is refused at once, and one that does not arrive times out."""
     lab, files = served
     monkeypatch.setattr(HttpServer, "head_s", 1.0)
     for head in (
@@ -341,7 +365,7 @@ def raw(lab, files, text):
 @pytest.mark.needs("openssl")
 @pytest.mark.services
 def test_an_agent_fetches_and_goes_on_where_it_was(served, tmp_path):
-    """Half of it is there already; a part that was wrong is found out, and fetched again."""
+    """An agent continues a partial download, and fetches it anew if that part was wrong."""
     lab, files = served
     content = bytes(range(256)) * 8192
     put = ContentStore(lab.folder.content).put_bytes(content, "model")
@@ -369,7 +393,7 @@ sys.stdin.read()
 @pytest.mark.services
 @pytest.mark.parametrize("count", [250, 1100])
 def test_silent_connections_close_the_enrolment_to_nobody(broker_lab, count):
-    """As many strangers as may be connected, and four times as many: a board joins meanwhile."""
+    """A board joins although strangers hold four times as many connections as are allowed."""
     broker_lab.serve_boards()
     command = [sys.executable, "-c", SILENT, str(broker_lab.https_port), str(count)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE) as strangers:

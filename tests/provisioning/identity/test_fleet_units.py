@@ -1,4 +1,7 @@
-"""The systemd units of a fleet's server: for this folder, known to systemd, hardened, and with commands that the product has."""
+"""Tests of the systemd units of a fleet's server.
+
+They are made for this folder, known to systemd and hardened, and their commands exist.
+"""
 
 import re
 import shlex
@@ -30,7 +33,7 @@ def setting(text, name):
 
 @pytest.mark.needs("systemd-analyze")
 def test_systemd_takes_the_units(tmp_path):
-    """`systemd-analyze verify` says nothing about them, whatever the folder is called."""
+    """The command `systemd-analyze verify` has no complaint, whatever the folder is called."""
     program = tmp_path / "mosquitto"
     for unit, text in fleet_units.unit_texts(FleetFolder(tmp_path / ODD_NAME)).items():
         (tmp_path / unit).write_text(
@@ -50,7 +53,10 @@ def test_systemd_takes_the_units(tmp_path):
 
 
 def test_its_command_is_one_of_ours(tmp_path):
-    """Its words, read as systemd reads them, begin the service of that folder; here with `--help` behind them."""
+    """The command of a unit, read as systemd reads it, begins the service of that folder.
+
+    Here it runs with `--help` at its end.
+    """
     folder = tmp_path / ODD_NAME
     for unit, group in ((SERVICE_UNIT, fleet), (COLLECTOR_UNIT, collector)):
         text = fleet_units.unit_texts(FleetFolder(folder))[unit]
@@ -64,6 +70,6 @@ def test_its_command_is_one_of_ours(tmp_path):
 
 
 def test_a_folder_that_no_unit_can_hold_is_refused(tmp_path):
-    """A line break would begin another setting."""
+    """A folder whose name has a line break is refused, because it would begin another setting."""
     with pytest.raises(ConfigError, match="control character"):
         fleet_units.unit_texts(FleetFolder(tmp_path / "a\nExecStartPre=x"))

@@ -29,7 +29,10 @@ def content(folder):
 
 
 def test_a_second_time_changes_nothing(tmp_path):
-    """Not one byte, and that is reported; the folder and each private key in it are their owner's alone."""
+    """A second `init` changes not one byte and reports that.
+
+    The folder and each private key in it are their owner's alone.
+    """
     first = json.loads(
         run(
             tmp_path / "f",
@@ -58,7 +61,11 @@ def test_a_second_time_changes_nothing(tmp_path):
 
 
 def test_a_new_fleet_is_a_few_lines(tmp_path):
-    """What was made, the commands that start it, what to know about the release key, and the next command."""
+    """A new fleet is reported in a few lines.
+
+    They name the files, the commands that start it, what to know about the release key, and the
+    next command.
+    """
     printed = run_fleet(tmp_path / "f", "init", "--broker", "broker.example")
     assert len(printed.output.splitlines()) <= 8
     (first_line,) = printed.stdout.splitlines()
@@ -68,7 +75,7 @@ def test_a_new_fleet_is_a_few_lines(tmp_path):
 
 
 def test_commands_on_the_default_fleet_need_no_folder(tmp_path, monkeypatch):
-    """A folder in the environment is the default."""
+    """The folder in the environment is the default, so that commands need no option."""
     monkeypatch.setenv("EDGEMETER_FLEET_FOLDER", str(tmp_path / "f"))
     assert (
         "edgemeter fleet token DEVICE"
@@ -77,7 +84,7 @@ def test_commands_on_the_default_fleet_need_no_folder(tmp_path, monkeypatch):
 
 
 def test_a_new_name_renews_the_brokers_certificate_alone(tmp_path):
-    """It holds the old names too."""
+    """A new name renews only the broker's certificate, which holds the old names too."""
     folder = tmp_path / "f"
     run(folder, "--broker", "broker.example", "--broker-name", "192.0.2.10")
     before = content(folder)
@@ -95,7 +102,10 @@ def test_a_new_name_renews_the_brokers_certificate_alone(tmp_path):
 
 
 def test_what_was_lost_is_made_again(tmp_path):
-    """One file is gone, or an earlier run was cut off before it; the authority stays the same, and each pair fits."""
+    """A lost file is made again by the same authority, and each pair of files fits.
+
+    One file is gone, or an earlier run was cut off before it.
+    """
     folder = tmp_path / "f"
     run(folder, "--broker", "broker.example")
     before = content(folder)
@@ -121,9 +131,10 @@ def test_what_was_lost_is_made_again(tmp_path):
 
 
 def test_half_an_authority_is_not_replaced(tmp_path):
-    """A new one would lock out every device: somebody has to look.
+    """Half an authority is an error, because a new authority would lock out every device.
 
-    A key alone was cut off before anything was signed with it.
+    Somebody has to look. A key alone was cut off before anything was signed with it, and may be
+    replaced.
     """
     folder = tmp_path / "f"
     folder.mkdir(mode=0o700)
@@ -136,9 +147,9 @@ def test_half_an_authority_is_not_replaced(tmp_path):
 
 
 def test_an_option_that_differs_from_the_inventory_is_a_question(tmp_path):
-    """The inventory is where it is changed.
+    """An option that differs from the inventory is refused, as the inventory is where it changes.
 
-    No broker and names that nothing can hold are errors.
+    A missing broker and impossible names are errors.
     """
     for arguments, why in (
         ([], "--broker HOST"),

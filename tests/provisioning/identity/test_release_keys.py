@@ -1,4 +1,7 @@
-"""Release keys that are offline from the start; how devices take new ones is in update/test_key_rotation.py."""
+"""Tests of release keys that are offline from the start.
+
+How devices take new keys is tested in update/test_key_rotation.py.
+"""
 
 import subprocess
 
@@ -36,7 +39,10 @@ def server(tmp_path):
 
 
 def test_a_release_key_is_offline_from_the_start(server, offline):
-    """The server never has the private key; a second `init` with the same key changes nothing, with another one it is refused."""
+    """With a release key of its own the server never has the private key.
+
+    A second `init` with the same key changes nothing; with another key it is refused.
+    """
     command = ("init", "--broker", "127.0.0.1", "--release-public-key", offline / "release.pub")
     assert "release.pub" in run_fleet(server, *command).stdout
     folder = FleetFolder(server)
@@ -50,7 +56,7 @@ def test_a_release_key_is_offline_from_the_start(server, offline):
 
 @pytest.mark.needs("openssl")
 def test_a_release_is_signed_where_the_key_is(server, offline, tmp_path):
-    """Built without a key, it is refused; signed by openssl, it is a release."""
+    """A release that was built without a key is refused until openssl has signed it."""
     run_fleet(
         server, "init", "--broker", "127.0.0.1", "--release-public-key", offline / "release.pub"
     )
@@ -67,7 +73,7 @@ def test_a_release_is_signed_where_the_key_is(server, offline, tmp_path):
 
 
 def test_a_file_that_holds_no_public_key_is_refused(server, offline, tmp_path):
-    """A private key, a key on another curve, or one of two is: no fleet is made."""
+    """A fleet is not made with a private key, a key on another curve, or a file of two keys."""
     other = tmp_path / "other.pub"
     curve = ec.generate_private_key(ec.SECP384R1()).public_key()
     foreign = curve.public_bytes(

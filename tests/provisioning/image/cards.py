@@ -1,4 +1,4 @@
-"""A small release whose agent joins nobody, and disks as `sfdisk`, `mkfs.vfat` and mtools make and read them."""
+"""A small release whose agent does not join, and disks made by `sfdisk`, `mkfs.vfat` and mtools."""
 
 import json
 import shutil
@@ -44,7 +44,10 @@ def main():
 
 
 def release(folder: Path, key: Path, version: str = "0.0.1") -> Path:
-    """Return a signed release for this machine: pip, the small agent, the real installer, supervisor and units."""
+    """Return a signed release for this machine.
+
+    It has pip, the small agent, the real installer, supervisor and units.
+    """
     release_folder = folder / f"release-{version}"
     (release_folder / "wheels").mkdir(parents=True)
     shutil.copy2(compiled_pip(), release_folder / "wheels")
@@ -79,7 +82,10 @@ def disk(
     sectors: int = 1,
     table: str = "dos",
 ) -> Path:
-    """Make a disk image: a FAT partition at 8 MiB with these files, and one of Linux behind it; without `table` the FAT alone."""
+    """Make a disk image: a FAT partition at 8 MiB with these files, and one of Linux behind it.
+
+    Without `table` it is the FAT file system alone.
+    """
     offset = OFFSET if table else 0
     with path.open("wb") as file:
         file.truncate((size_mb << 20) + (2 * OFFSET if table else 0))
@@ -144,7 +150,10 @@ def fsck(
 def card(
     folder: Path, target: Path, *further_options: str | Path
 ) -> subprocess.CompletedProcess[str]:
-    """Return how `edgemeter fleet card TARGET` ended, with the release and the join file of a fleet's folder; the last options count."""
+    """Return how `edgemeter fleet card TARGET` ended, with the files of a fleet's folder.
+
+    These are its release and its join file; of repeated options the last one counts.
+    """
     options = ["--release", folder / "release-0.0.1.tar", "--join", folder / "pi5-01.join.toml"]
     return edgemeter("fleet", "--folder", folder, "card", target, *options, *further_options)
 
@@ -160,7 +169,10 @@ def token(join_file: str) -> str:
 
 
 def as_bookworm_does(boot: Path):
-    """Rewrite the paths and the end of the script, as the initramfs of Bookworm does where the kernel's line names /boot/firstrun.sh."""
+    """Rewrite the paths and the end of the script, as the initramfs of Bookworm does.
+
+    It does so where the kernel's line names /boot/firstrun.sh.
+    """
     line, script = boot / "cmdline.txt", boot / "firstrun.sh"
     line.write_text(line.read_text().replace("/boot/", "/boot/firmware/"))
     lines = []

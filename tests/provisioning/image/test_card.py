@@ -1,4 +1,7 @@
-"""Facts about `edgemeter fleet card`: what it puts onto images and folders, and what it refuses without touching anything."""
+"""Facts about `edgemeter fleet card`.
+
+Tests check what it puts onto images and folders, and what it refuses without touching anything.
+"""
 
 import gzip
 import os
@@ -32,7 +35,10 @@ CARDS = {
 
 @cards.on_disk
 def test_a_card_is_prepared_for_what_it_is(tmp_path, fleet):
-    """The payload is the release and our files; all else of the image keeps every byte; a second call changes no file."""
+    """A card gets the release and our files, and all else of the image keeps every byte.
+
+    A second call changes no file.
+    """
     release = (fleet / "release-0.0.1.tar").read_bytes()
     programs = {"firstboot.sh", "on_device.py", "install.py", "edgemeter-firstboot.service"}
     for name, (files, geometry, written) in CARDS.items():
@@ -70,7 +76,7 @@ def test_a_card_is_prepared_for_what_it_is(tmp_path, fleet):
 
 @cards.on_disk
 def test_another_release_takes_the_place_of_the_old(tmp_path, fleet):
-    """What was there goes, and nothing is lost of the file system."""
+    """Another release replaces the old one, and no block of the file system is lost."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
     cards.prepare(fleet, image)
     cards.run(
@@ -90,7 +96,11 @@ def test_another_release_takes_the_place_of_the_old(tmp_path, fleet):
 
 
 def test_a_mounted_boot_partition_works_by_plain_files(tmp_path, fleet):
-    """A card in a reader whose boot partition the desktop has mounted; an empty stick is recognised by its name there."""
+    """A mounted boot partition gets plain files.
+
+    It is that of a card in a reader, which the desktop has mounted; an empty stick is recognised by
+    its name there.
+    """
     for name, text in TRIXIE.items():
         (tmp_path / name).write_text(text)
     assert cards.prepare(fleet, tmp_path)["first_boot"] == "cloudinit"
@@ -103,7 +113,7 @@ def test_a_mounted_boot_partition_works_by_plain_files(tmp_path, fleet):
 
 @cards.on_disk
 def test_a_prepared_image_names_the_commands_that_write_it(tmp_path, fleet):
-    """Both ways, with the image's name."""
+    """The command prints both ways to write the prepared image, with the image's name."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
     printed = cards.card(fleet, image).stdout
     assert f"sudo dd if={image} of=/dev/sdX bs=4M conv=fsync" in printed
@@ -112,7 +122,7 @@ def test_a_prepared_image_names_the_commands_that_write_it(tmp_path, fleet):
 
 @cards.on_disk
 def test_secrets_are_never_printed(tmp_path, fleet):
-    """Not the token, not the passphrase, not the key made of it, whatever is asked for."""
+    """No output shows the token, the passphrase or the key made of it."""
     image = cards.disk(tmp_path / "card.img", BOOKWORM)
     (tmp_path / "psk").write_text("correct horse battery\n")
     wifi = ["--wifi-ssid", "Garden", "--wifi-psk-file", tmp_path / "psk"]
@@ -137,7 +147,11 @@ def refused(fleet: Path, image: Path, text: str, *further_options: str | Path, s
 
 @cards.on_disk
 def test_garbage_is_refused(tmp_path, fleet):
-    """Nothing, noise, a file of zeros, a compressed image, a disk without FAT, one that is cut short, one without room."""
+    """Targets that are no card are refused.
+
+    They are nothing, noise, a file of zeros, a compressed image, and a disk without FAT, cut short
+    or without room.
+    """
     image = tmp_path / "card.img"
     refused(fleet, image, "there is no image")
     for content in (b"", os.urandom(100_000), bytes(100_000), gzip.compress(bytes(1000))):
@@ -155,7 +169,8 @@ def test_garbage_is_refused(tmp_path, fleet):
 
 
 def test_a_missing_program_is_named_with_its_package(tmp_path, fleet, monkeypatch):
-    """An image needs mtools; a mounted folder needs none."""
+    """An image needs mtools, whose package is named when it is missing; a mounted folder does not.
+    """
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "card.img").write_bytes(bytes(1000))
     refused(
@@ -165,7 +180,8 @@ def test_a_missing_program_is_named_with_its_package(tmp_path, fleet, monkeypatc
 
 @cards.on_disk
 def test_a_release_that_was_changed_or_is_anothers_is_refused(tmp_path, fleet):
-    """One byte, or another fleet's key; the card is not touched."""
+    """A release with one changed byte or another fleet's key is refused without touching the card.
+    """
     image = cards.disk(tmp_path / "card.img", TRIXIE)
     folder = small_release.unpacked(fleet / "release-0.0.1.tar", tmp_path / "changed")
     wheel = next((folder / "wheels").glob("edgemeter-*"))
@@ -180,7 +196,10 @@ def test_a_release_that_was_changed_or_is_anothers_is_refused(tmp_path, fleet):
 
 @cards.on_disk
 def test_a_join_file_that_has_served_is_refused(tmp_path, fleet):
-    """Its token was taken out after it had served; a message never repeats it."""
+    """A join file without its token, which was taken out after use, is refused.
+
+    The message never repeats a token.
+    """
     image = cards.disk(tmp_path / "card.img", TRIXIE)
     text, used = (fleet / "pi5-01.join.toml").read_text(), tmp_path / "used.toml"
     used.write_text(
@@ -193,7 +212,10 @@ def test_a_join_file_that_has_served_is_refused(tmp_path, fleet):
 
 @cards.on_disk
 def test_an_image_of_jetpack_is_refused_and_apply_named(tmp_path, fleet):
-    """Its FAT partition is the firmware's, and nothing reads a seed in it."""
+    """An image of JetPack is refused with a hint at `apply`, as nothing on it reads a seed.
+
+    Its FAT partition is the firmware's.
+    """
     image, names = (
         tmp_path / "jetpack.img",
         ("APP", "A_kernel", "A_kernel-dtb", "recovery", "esp", "UDA"),
@@ -209,7 +231,10 @@ def test_an_image_of_jetpack_is_refused_and_apply_named(tmp_path, fleet):
 
 @cards.on_disk
 def test_the_partition_that_boots_is_chosen(tmp_path, fleet):
-    """Two are FAT: the one with a system's boot files; with those in neither, it is not guessed at."""
+    """Of two FAT partitions the one with a system's boot files is used.
+
+    With boot files in neither, none is guessed.
+    """
     for name, files in (("booting", TRIXIE), ("empty", {})):
         image = cards.disk(tmp_path / f"{name}.img", files)
         cards.run("sfdisk", "-q", "--append", image, input="start=10240,size=6144,type=c\n")

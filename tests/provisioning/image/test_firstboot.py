@@ -1,4 +1,7 @@
-"""Facts about `firstboot.sh`: what it does on a board, in a temporary root as an ordinary user, cut off at any moment."""
+"""Facts about `firstboot.sh`, which may be cut off at any moment.
+
+It runs in a temporary root as an ordinary user, as it does on a board.
+"""
 
 import os
 import random
@@ -20,7 +23,7 @@ SHELL = "dash" if shutil.which("dash") else "sh"
 
 @pytest.fixture(scope="session")
 def payload(fleet, tmp_path_factory):
-    """Return the boot partition of a cloud-init system as `fleet card` prepares it, with a Wi-Fi network."""
+    """Return the boot partition that `fleet card` prepares for cloud-init, with a Wi-Fi network."""
     boot = tmp_path_factory.mktemp("payload")
     (boot / "user-data").write_text('#cloud-config\nuser:\n  name: ada\n  passwd: "$6$salt$hash"\n')
     (boot / "cmdline.txt").write_text("console=tty1 rootwait\n")
@@ -33,7 +36,10 @@ def payload(fleet, tmp_path_factory):
 
 @pytest.fixture
 def board(payload, tmp_path):
-    """Return a board: its root, and `run()`, which starts the script there; `systemctl` writes down its arguments."""
+    """Return a board: its root, and `run()`, which starts the script there.
+
+    `systemctl` writes down its arguments.
+    """
     return make_board(tmp_path / "root", payload)
 
 
@@ -83,7 +89,10 @@ def systemctl_calls(board) -> list[str]:
 
 
 def check_joined(board):
-    """Look that the board is all that it should be: release, units, identity, no secrets, nothing left over."""
+    """Check that the board is complete and joined.
+
+    It has release, units and identity, no secrets, and nothing left over.
+    """
     assert (board.state / "joined").exists()
     assert (board.state / "firstboot.done").exists()
     assert (board.root / "opt/edgemeter/current").readlink() == Path("releases/0.0.1")
@@ -119,7 +128,7 @@ def check_no_secret(board):
 
 
 def test_a_board_installs_joins_and_forgets_its_secrets(board, payload):
-    """The whole way once; called again it does nothing worse."""
+    """The script installs, joins and removes the secrets; called again, it does no harm."""
     assert board.run("install").returncode == 0
     assert systemctl_calls(board) == [
         "daemon-reload",
@@ -149,7 +158,10 @@ def test_a_board_installs_joins_and_forgets_its_secrets(board, payload):
 
 
 def test_the_breadcrumb_names_where_it_failed_and_never_a_secret(board):
-    """A card pulled from a silent board explains itself on any PC; a line that holds the token is withheld."""
+    """A card pulled from a silent board explains on any PC where the first boot failed.
+
+    A line that holds the token is withheld.
+    """
     board.state.mkdir(parents=True)
     (board.state / "refuse").write_text("the broker at 192.0.2.1 does not answer")
     failed = board.run()
@@ -177,7 +189,10 @@ def test_the_breadcrumb_names_where_it_failed_and_never_a_secret(board):
 
 @pytest.mark.nightly
 def test_a_network_that_a_power_cut_left_empty_is_written_anew(board):
-    """The file goes, cloud-init forgets that it has been there, the board starts again; then it joins."""
+    """An empty network file, left by a power cut, is removed so that cloud-init writes it anew.
+
+    Cloud-init forgets its earlier run and the board starts again; then it joins.
+    """
     torn, instance = (
         board.root / "etc/netplan/50-cloud-init.yaml",
         board.root / "var/lib/cloud/instance",
@@ -197,7 +212,7 @@ def test_a_network_that_a_power_cut_left_empty_is_written_anew(board):
 
 @pytest.mark.nightly
 def test_killed_at_twenty_random_moments_it_recovers_each_time(payload, tmp_path):
-    """Twenty boards, each killed once anywhere in its first boot, join at the next."""
+    """Twenty boards, each killed once at a random moment of its first boot, join at the next."""
     begin_s = time.monotonic()
     assert make_board(tmp_path / "whole", payload).run().returncode == 0
     whole_s = time.monotonic() - begin_s

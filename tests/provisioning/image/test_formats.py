@@ -1,4 +1,8 @@
-"""Facts about the formats: each is recognised, exactly one is written, what people wrote stays, and doing it twice changes nothing."""
+"""Facts about the formats of cards.
+
+Each is recognised, exactly one is written, what people wrote stays, and doing it twice changes
+nothing.
+"""
 
 import subprocess
 from importlib import import_module
@@ -57,7 +61,10 @@ CARDS = (
 
 
 def test_a_card_shows_its_format(tmp_path):
-    """By the date in its issue.txt, then by its files; what an earlier tool left behind decides nothing."""
+    """A format is recognised by the date in issue.txt, then by its files.
+
+    Files that an earlier tool left behind decide nothing.
+    """
     for number, (form, why, files) in enumerate(CARDS):
         with table_row(form, why, *files):
             chosen_form, reason = detect.choose_format(boot(tmp_path / str(number), files))
@@ -66,7 +73,8 @@ def test_a_card_shows_its_format(tmp_path):
 
 
 def test_a_card_that_shows_no_format_is_not_guessed_at(tmp_path):
-    """Neither is one of a system that is too old."""
+    """A card without a recognisable format is refused, and so is one of a system that is too old.
+    """
     with pytest.raises(
         ConfigError, match=r"cannot tell .*\(--first-boot\), or .*`edgemeter fleet apply`"
     ):
@@ -76,7 +84,7 @@ def test_a_card_that_shows_no_format_is_not_guessed_at(tmp_path):
 
 
 def test_what_would_also_fire_is_reported(tmp_path):
-    """Left over from another tool: it stays, and is named."""
+    """A file that another tool left behind and would also run is kept and reported."""
     line = f"{TRIXIE.strip()} systemd.run=/boot/firstrun.sh\n"
     files = {**CLOUD_INIT, "firstrun.sh": "", "custom.toml": "", "cmdline.txt": line}
     warnings = " ".join(
@@ -122,7 +130,10 @@ USER_DATA = (
 
 @pytest.mark.needs("cloud-init")
 def test_user_data_satisfies_cloud_init(tmp_path):
-    """Empty, commented, written by rpi-imager, with Windows' line ends: cloud-init finds no fault."""
+    """Cloud-init finds no fault in our user-data.
+
+    The file before was empty, commented, or written by rpi-imager, or had Windows' line ends.
+    """
     program = requirements.program("cloud-init")
     for text in USER_DATA:
         (tmp_path / "user-data").write_text(cloudinit.user_data(text, "user-data"))
@@ -134,7 +145,10 @@ def test_user_data_satisfies_cloud_init(tmp_path):
 
 
 def test_user_data_is_the_same_the_second_time():
-    """Our part takes the place of our part; what people wrote stays, and our command comes before theirs."""
+    """A second call replaces our part of user-data and keeps what people wrote.
+
+    Our command comes before theirs.
+    """
     for text in USER_DATA:
         with table_row(text):
             prepared_text = cloudinit.user_data(text, "user-data")
@@ -148,7 +162,7 @@ def test_user_data_is_the_same_the_second_time():
 
 
 def test_user_data_that_is_no_cloud_config_is_refused():
-    """A script or a multipart cannot be added to; nobody's script is thrown away."""
+    """A script or a multipart is refused, because it cannot be extended and is not thrown away."""
     with pytest.raises(ConfigError, match="not a cloud-config"):
         cloudinit.user_data("#!/bin/sh\nreboot\n", "user-data")
     with pytest.raises(ConfigError, match="one item a line"):
@@ -156,7 +170,11 @@ def test_user_data_that_is_no_cloud_config_is_refused():
 
 
 def test_cloud_init_gets_a_new_instance_and_a_line_that_declares_it(tmp_path):
-    """An unchanged id does nothing, and without the kernel's word every boot looks for a source anew; without Wi-Fi the network stays."""
+    """Cloud-init gets a new instance id, and the kernel's line declares the source.
+
+    With an unchanged id it does nothing, and without the kernel's word every boot looks for a
+    source anew. Without Wi-Fi the network stays.
+    """
     card = boot(
         tmp_path / "boot",
         {**CLOUD_INIT, "meta-data": "# keep\ndsmode: local\ninstance_id: rpios-image\n"},
@@ -170,7 +188,7 @@ def test_cloud_init_gets_a_new_instance_and_a_line_that_declares_it(tmp_path):
 
 
 def test_what_starts_us_is_written_last(tmp_path):
-    """A card that is pulled too early does not start what is not whole."""
+    """The file that starts us is written last, so that a card pulled too early starts nothing."""
     for name, files, last in (("a", CLOUD_INIT, "user-data"), ("b", FIRSTRUN, "cmdline.txt")):
         card = boot(tmp_path / name, files)
         adapter = (
@@ -182,7 +200,10 @@ def test_what_starts_us_is_written_last(tmp_path):
 
 
 def test_the_wifi_key_is_that_of_the_standard(tmp_path):
-    """Source: IEEE 802.11-2020, J.4.2, test vector 1."""
+    """The Wi-Fi key equals test vector 1 of the standard.
+
+    Source: IEEE 802.11-2020, J.4.2.
+    """
     (tmp_path / "psk").write_text("password\n")
     key = "f42c6fc52df0ebef9ebb4b90b38a5f902e83fe1b135a70e23aed762e9710a12e"
     assert read_wifi("IEEE", tmp_path / "psk", None).psk_hex == key
@@ -192,7 +213,7 @@ def test_the_wifi_key_is_that_of_the_standard(tmp_path):
 
 @pytest.mark.needs(module="yaml")
 def test_a_network_config_is_what_netplan_reads():
-    """A name with quotation marks and letters beyond ASCII; an open network has no key."""
+    """Netplan reads names with quotation marks and beyond ASCII, and an open network has no key."""
     yaml = import_module("yaml")
     read = yaml.safe_load(cloudinit.network(WIFI))
     assert read["wifis"]["wlan0"]["access-points"] == {'Café "Öst"': {"password": WIFI.psk_hex}}
@@ -208,7 +229,10 @@ IMAGERS_SCRIPT = (
 
 
 def test_firstrun_runs_once_and_its_line_stays_one(tmp_path):
-    """The kernel's line is one line however often it is edited; a script of rpi-imager keeps its part."""
+    """The script firstrun.sh runs once, and the kernel's line stays one line when edited again.
+
+    A script of rpi-imager keeps its part.
+    """
     card = boot(tmp_path / "boot", FIRSTRUN)
     once = changed(card, firstrun.adapter_files(card, WIFI))
     assert changed(card, firstrun.adapter_files(card, WIFI)) == once
@@ -222,21 +246,27 @@ def test_firstrun_runs_once_and_its_line_stays_one(tmp_path):
 
 
 def test_firstrun_survives_what_raspberry_pi_os_does_to_it():
-    """Its initramfs drops all from the first `rm ... firstrun.sh` on and writes its own end: none of our lines may look like it."""
+    """No line of firstrun.sh looks like the end that Raspberry Pi OS removes.
+
+    Its initramfs drops all from the first `rm ... firstrun.sh` on and writes its own end.
+    """
     part = firstrun.script("", WIFI).split(adapter_text.END)[0]
     assert not [line for line in part.splitlines() if line.endswith("firstrun.sh") and "rm" in line]
 
 
 @pytest.mark.needs("bash", "sh")
 def test_what_starts_us_is_plain_sh_and_needs_no_escapes():
-    """It stands within a string of YAML, and runs under whatever /bin/sh is; firstrun.sh is a script of bash."""
+    """The command that starts us is plain sh and stands within a YAML string without escapes.
+
+    It runs under any /bin/sh; firstrun.sh is a script of bash.
+    """
     subprocess.run(["sh", "-n", "-c", adapter_text.START], check=True)
     assert not set(adapter_text.START) & set("\"'[],#\\")
     subprocess.run(["bash", "-n", "-c", firstrun.script("", WIFI)], check=True)
 
 
 def test_a_network_that_cannot_be_is_refused(tmp_path):
-    """Before it stands on a card that then does not connect; a passphrase is not repeated."""
+    """An impossible network is refused before it is on a card; its passphrase is not repeated."""
     passphrase = tmp_path / "psk"
     for ssid, phrase, country, text in (
         ("a" * 33, "correct horse", None, "network name"),
@@ -252,7 +282,10 @@ def test_a_network_that_cannot_be_is_refused(tmp_path):
 
 
 def test_a_release_that_does_not_fit_the_system_warns(tmp_path):
-    """By its kernels and the date of its release; one that fits, or a system that shows neither, is silent."""
+    """A release that does not fit the card's system, by its kernels and date, gives a warning.
+
+    A release that fits gives none, nor does a system that shows neither.
+    """
     for number, (files, form, why) in enumerate(
         (
             ({"kernel7.img": "", "kernel8.img": ""}, "cloudinit", "as one of 32 bits"),

@@ -1,6 +1,7 @@
-"""Facts about a whole first boot: cloud-init's own stages read the card, our unit's script installs and joins, in a root of Debian's.
+"""Facts about a whole first boot in a root of Debian's.
 
-It needs root, for chroot.
+Cloud-init's own stages read the card, and the script of our unit installs and joins. It needs root,
+for chroot.
 """
 
 import subprocess
@@ -15,7 +16,10 @@ CMDLINE = "console=tty1 root=LABEL=root rootwait"
 
 
 class Root:
-    """A root of Debian's in a folder; programs run in it by chroot, with /proc and a host name of their own (cloud-init sets one)."""
+    """A root of Debian's in a folder, where programs run by chroot.
+
+    They have /proc and a host name of their own, because cloud-init sets one.
+    """
 
     def __init__(self, tar: Path, path: Path) -> None:
         self.path = path
@@ -40,7 +44,10 @@ class Root:
 
 
 def test_firstrun_sets_up_the_wifi_and_leaves_our_unit(trixie, fleet, tmp_path):
-    """The script on a real Debian: the network is there, the kernel's line is what it was, the unit is enabled."""
+    """On a real Debian the script sets up the network and enables our unit.
+
+    The kernel's line is what it was before.
+    """
     root = Root(trixie, tmp_path / "root")
     before = f"{CMDLINE} init=/usr/lib/raspberrypi-sys-mods/firstboot"
     card = cards.disk(tmp_path / "card.img", {"cmdline.txt": before})

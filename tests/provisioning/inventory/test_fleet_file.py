@@ -11,7 +11,7 @@ SAMPLE = fleet_file.SAMPLE
 
 
 def test_the_sample_loads_with_and_without_its_commented_defaults(tmp_path):
-    """Every key that it shows exists."""
+    """The sample shows only keys that exist, whether its defaults are commented out or not."""
     assert fleet_file.read(SAMPLE).device["pi5-01"].tags == ("coral",)
     bare = tmp_path / "fleet.toml"
     bare.write_text(re.sub(r"^# ", "", SAMPLE.read_text(), flags=re.MULTILINE))
@@ -19,7 +19,7 @@ def test_the_sample_loads_with_and_without_its_commented_defaults(tmp_path):
 
 
 def test_a_wrong_file_is_one_line(tmp_path):
-    """Missing, unknown, doubled, half a file."""
+    """A missing, unknown or doubled key and a truncated file are errors of one line."""
     for text, message in (
         ("", "fleet"),
         ('fleet = "a"\nfleets = 1', "fleets"),
@@ -46,7 +46,10 @@ def test_a_wrong_file_is_one_line(tmp_path):
 
 
 def test_the_server_may_reach_the_broker_elsewhere_than_devices_do(tmp_path, monkeypatch):
-    """The environment, then fleet.toml: behind a router the public name leads nowhere from inside."""
+    """The server reaches the broker at the address of the environment, then of fleet.toml.
+
+    Behind a router the public name leads nowhere from inside.
+    """
     (tmp_path / "fleet.toml").write_text('fleet = "lab"\n[server]\nbroker = "broker.example"\n')
     for name in ("ca.crt", "fleet.crt", "fleet.key"):
         (tmp_path / name).touch()

@@ -25,7 +25,7 @@ FLEET = [
 
 
 def test_a_selection_picks_these():
-    """By key, tag, name, pattern, and the three ways to join them."""
+    """Devices are selected by key, tag, name or pattern, and by the three ways to join these."""
     for text, expected in (
         ("board=pi5 & coral", ["pi5-01"]),
         ("board=pi5 | coral", ["pi5-01", "pi5-02", "pi4-01"]),
@@ -51,7 +51,7 @@ def test_a_selection_picks_these():
 
 
 def test_a_wrong_selection_names_the_condition():
-    """One line with what is wrong, and with what to write."""
+    """The error is one line that names the wrong condition and how to write it."""
     for text, problem in (
         ("", "a condition is missing"),
         ("   ", "a condition is missing"),
@@ -73,7 +73,7 @@ def test_a_wrong_selection_names_the_condition():
 
 
 def test_every_random_expression_means_what_python_means():
-    """Against Python's own `and`, `or` and `not`, over expressions drawn at random."""
+    """Random expressions select as Python's own `and`, `or` and `not` do."""
     draw = random.Random(9)  # noqa: S311 - a test
     for _ in range(300):
         words = [
@@ -97,7 +97,10 @@ def test_every_random_expression_means_what_python_means():
 
 
 def test_the_fleet_file_overrides_what_people_state(tmp_path):
-    """Tags add up, the trust state is the registry's, a device of the file alone is expected; nothing is written."""
+    """Statements in fleet.toml override others, tags add up, and the registry has the trust state.
+
+    A device of the file alone is expected; nothing is written.
+    """
     folder = FleetFolder(tmp_path)
     device_tables = (
         '[device.pi5-01]\nboard = "pi5-8gb"\ntags = ["rack"]\n[device.new]\nserial = "7"\n'

@@ -1,4 +1,7 @@
-"""Data sets packed for devices: unpacked there they are the data sets that they are here, whatever form their ground truth has."""
+"""Tests of data sets that are packed for devices.
+
+Unpacked there, they are equal to the originals, whatever form their ground truth has.
+"""
 
 import dataclasses
 import json
@@ -36,7 +39,10 @@ def write(path, text):
 
 
 def coco(folder):
-    """COCO's document beside the folder, which names a photograph below it; one photograph is not named."""
+    """Write COCO's document beside the folder, and return both paths.
+
+    It names a photograph below the folder, and leaves one photograph out.
+    """
     photographs(folder / "val 2017", "a.png", "b c.png", "deep/d.png", "unnamed.png")
     truth = make_truth(3)
     for image, name in zip(truth["images"], ("deep/d.png", "./b c.png", "a.png"), strict=True):
@@ -104,7 +110,10 @@ def identity(data, images):
 
 
 def test_a_device_opens_the_same_data_set(store, tmp_path):
-    """Name, hash, photographs, boxes, classes, groups, warnings, subset: all as here."""
+    """The unpacked data set has the same name, hash, items, annotations, warnings and subset.
+
+    Items are photographs; annotations are boxes, classes and groups.
+    """
     for form in FORMS:
         folder = tmp_path / form.__name__
         images, annotations = form(folder / "here")
@@ -124,7 +133,11 @@ def test_a_device_opens_the_same_data_set(store, tmp_path):
 
 
 def test_of_a_subset_only_its_photographs_travel(store, tmp_path):
-    """And those of each case that wants another part of the same data set, once; they need not be more here either."""
+    """Only the photographs of a subset travel.
+
+    Those of each case that wants another part of the same data set travel once; the other
+    photographs need not exist here.
+    """
     names = [f"{number}.png" for number in range(20)]
     photographs(tmp_path / "p", *names)
     write(tmp_path / "t.json", json.dumps(dict.fromkeys(names, 1)))
@@ -149,7 +162,10 @@ def test_of_a_subset_only_its_photographs_travel(store, tmp_path):
 
 
 def test_the_same_photographs_are_the_same_content(store, tmp_path):
-    """Touched, copied elsewhere, packed again, in a rehearsal: one file in the store, and none of the rehearsal."""
+    """The same photographs are one file in the store, however they were touched or copied.
+
+    Packing again adds nothing, and a rehearsal stores nothing.
+    """
     for folder in ("x", "y"):
         coco(tmp_path / folder)
     first = packed(store, tmp_path / "x", "val 2017", "annotations/instances.json")
@@ -172,7 +188,7 @@ def test_the_same_photographs_are_the_same_content(store, tmp_path):
 
 
 def test_what_is_missing_is_named_before_anything_is_kept(store, tmp_path):
-    """A photograph that the ground truth names, the ground truth itself, the folder."""
+    """A missing photograph, ground truth or folder is named before anything is stored."""
     images, annotations = coco(tmp_path)
     (tmp_path / images / "deep" / "d.png").unlink()
     with pytest.raises(ConfigError, match=r"1 of the 3 files .* first 'deep/d\.png'") as error:
@@ -185,7 +201,7 @@ def test_what_is_missing_is_named_before_anything_is_kept(store, tmp_path):
 
 
 def test_more_than_an_order_carries_is_refused(store, tmp_path, monkeypatch):
-    """By the number of files or by their bytes, before it is packed, with what to do."""
+    """Too many files or bytes are refused before packing, with the remedy."""
     images, annotations = coco(tmp_path)
     for room, limit in ((packing, "LARGEST_DATA_BYTES"), (data_archive, "MOST_FILES")):
         with monkeypatch.context() as patched, table_row(limit):

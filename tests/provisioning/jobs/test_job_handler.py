@@ -25,7 +25,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_an_order_goes_out_when_its_device_is_there_and_each_report_is_noted(bench):
-    """queued, sent, accepted, running, done, with versions that count up."""
+    """The noted states are queued, sent, accepted, running and done, with growing versions."""
     job = bench.add("a", "b")
     assert bench.poll() == []
     bench.online("a")
@@ -49,7 +49,7 @@ def test_an_order_goes_out_when_its_device_is_there_and_each_report_is_noted(ben
 
 
 def test_one_execution_at_a_time_is_in_flight_on_a_device(bench):
-    """The second goes out when the first has ended; what is no measurement goes first."""
+    """A second order goes out when the first has ended; orders other than measurements go first."""
     first, second = bench.add("a"), bench.add("a")
     doctor = bench.add("a", work=Doctor())
     bench.online("a")
@@ -63,7 +63,11 @@ def test_one_execution_at_a_time_is_in_flight_on_a_device(bench):
 
 
 def test_an_order_that_is_not_acknowledged_comes_again_later_and_later(bench):
-    """10 s, 20 s, 40 s ..., always the same attempt and version; when the device comes back as soon as it could have reported."""
+    """An unacknowledged order is sent again after 10 s, 20 s, 40 s, and so on.
+
+    It has the same attempt and version. When the device comes back, it is sent as soon as the
+    device could have reported.
+    """
     _, order = bench.send(timeout_s=10_000.0)
     times = []
     for second in range(160):
@@ -79,7 +83,11 @@ def test_an_order_that_is_not_acknowledged_comes_again_later_and_later(bench):
 
 
 def test_an_order_that_a_session_has_taken_is_not_given_to_the_one_that_replaces_it(bench):
-    """Another agent has the key of the board: it would measure what the first does, whose report comes with its next connection."""
+    """An order that one session took is not given to the session that replaces it.
+
+    Another agent has the key of the board, and would measure the same; the first agent's report
+    comes with its next connection.
+    """
     job, order = bench.send()
     bench.online("a", session=2)
     assert bench.poll() == []
@@ -89,7 +97,10 @@ def test_an_order_that_a_session_has_taken_is_not_given_to_the_one_that_replaces
 
 
 def test_a_service_that_lacks_the_challenge_of_an_online_device_asks_for_it(bench):
-    """Its order waits meanwhile, and goes out with the state that brings the challenge; a service that starts again asks again."""
+    """The service asks an online device for a challenge that it lacks; the order waits for it.
+
+    A service that starts again asks again.
+    """
     bench.add("a")
     topic = str(Topic("lab", "a", "state"))
     for session in (1, 2):
@@ -108,7 +119,10 @@ def test_a_service_that_lacks_the_challenge_of_an_online_device_asks_for_it(benc
 
 
 def test_an_unanswered_order_comes_at_once_when_the_challenge_changes(bench):
-    """A device renews it once an hour, and reports it again where an order does not fit it."""
+    """A changed challenge makes the service send an unanswered order at once.
+
+    A device renews the challenge once an hour, and reports it again where an order does not fit it.
+    """
     _, order = bench.send(timeout_s=10_000.0)
     renewed = DeviceState(state="online", session=1, challenge="0b")
     bench.handler.received(Message(str(Topic("lab", "a", "state")), encode_message(renewed)))
@@ -117,7 +131,7 @@ def test_an_unanswered_order_comes_at_once_when_the_challenge_changes(bench):
 
 
 def test_a_killed_service_sends_the_same_order_again_and_starts_no_other(bench):
-    """What was decided is in the registry before it is sent."""
+    """A restarted service repeats the same order, because decisions are stored before sending."""
     bench.add("a", "b")
     bench.add("a")
     bench.online("a", "b")
@@ -134,7 +148,11 @@ def test_a_killed_service_sends_the_same_order_again_and_starts_no_other(bench):
 
 
 def test_a_repeating_device_takes_other_orders_and_ends_when_it_is_requested(bench):
-    """It is given up at no deadline; the request is sent until it is answered, also by a service that was killed meanwhile."""
+    """A repeating execution lets other orders pass, and ends when that is requested.
+
+    No deadline ends it. The request is sent until it is answered, also by a service that was killed
+    meanwhile.
+    """
     job, order = bench.send(work=Measure(suite=SUITE, every_s=3600), timeout_s=100.0)
     bench.report_and_poll("a", order, "repeating", order.version, reason="every 3600 s")
     assert bench.poll(1000) == []
@@ -157,7 +175,8 @@ def test_a_repeating_device_takes_other_orders_and_ends_when_it_is_requested(ben
 
 
 def test_a_stale_report_changes_nothing_and_gets_the_version_held(bench):
-    """Reported twice, late, of another attempt, or after the end."""
+    """A repeated, late, foreign or final-state report changes nothing; the answer has the version.
+    """
     job, order = bench.send(retries=0)
     bench.report_and_poll("a", order, "running", order.version)
     for state, attempt, version in (
@@ -180,7 +199,11 @@ def test_a_stale_report_changes_nothing_and_gets_the_version_held(bench):
 
 
 def test_a_result_is_taken_though_the_acknowledgement_before_it_was_lost(bench):
-    """The device still expects the version before: its word of the end is later than what is held, so it counts."""
+    """A result is taken although the acknowledgement of the report before it was lost.
+
+    The device still expects the earlier version, but its result is later than the state that is
+    held.
+    """
     job, order = bench.send()
     bench.report("a", order, "accepted", order.version)
     bench.report_and_poll("a", order, "done", order.version, runs=("r",))
@@ -188,7 +211,7 @@ def test_a_result_is_taken_though_the_acknowledgement_before_it_was_lost(bench):
 
 
 def test_nobody_reports_for_another_device(bench):
-    """The execution is found by the device in the topic, which the broker's ACL keeps true."""
+    """An execution is found by the device in the topic, which the broker's ACL guarantees."""
     job = bench.add("a")
     bench.online("a", "b")
     ((_, order),) = bench.poll()
@@ -198,7 +221,10 @@ def test_nobody_reports_for_another_device(bench):
 
 
 def test_what_times_out_is_ended_on_the_device_and_tried_once_more(bench):
-    """By the server's clock; the second attempt has its own number, and after it there is no third."""
+    """A timed-out execution is ended on the device and tried once more, by the server's clock.
+
+    The second attempt has its own number, and there is no third.
+    """
     job, order = bench.send()
     bench.report_and_poll("a", order, "accepted", order.version)
     assert bench.poll(159) == []
@@ -221,7 +247,7 @@ def test_what_times_out_is_ended_on_the_device_and_tried_once_more(bench):
 
 
 def test_a_pause_of_the_service_gives_nobody_up(bench):
-    """Down for longer than the job may take: the device has a minute to report that it is done."""
+    """After a long pause of the service a device has a minute to report that it is done."""
     job, order = bench.send(retries=0)
     bench.kill()
     bench.now_ns += 1000 * S
@@ -232,7 +258,7 @@ def test_a_pause_of_the_service_gives_nobody_up(bench):
 
 
 def test_a_device_that_is_silent_after_the_pause_is_given_up(bench):
-    """A device that is silent when its time is over has a minute more, then its execution is timed out."""
+    """A silent device is timed out one minute after its deadline, if the service was paused."""
     job = bench.add("a", retries=0)
     bench.online("a")
     bench.poll()
@@ -244,7 +270,10 @@ def test_a_device_that_is_silent_after_the_pause_is_given_up(bench):
 
 
 def test_a_result_that_comes_late_is_not_measured_again(bench):
-    """Given up, but not yet sent again."""
+    """A late result of an attempt that was given up prevents the next attempt.
+
+    The next one has not been sent yet.
+    """
     job, order = bench.send()
     bench.poll(161)
     assert bench.held(job, "a").state == "queued"
@@ -254,7 +283,10 @@ def test_a_result_that_comes_late_is_not_measured_again(bench):
 
 
 def test_a_device_that_comes_back_reports_how_it_ended_before_it_is_ordered_again(bench):
-    """It measured while it was away; the retry is due, and its report is still on the way."""
+    """A returning device reports its last attempt before it is ordered again.
+
+    It measured while it was away; the retry is due, and its report is still on the way.
+    """
     job, order = bench.send()
     bench.report_and_poll("a", order, "running", order.version)
     bench.online("a", state="lost")
@@ -269,7 +301,11 @@ def test_a_device_that_comes_back_reports_how_it_ended_before_it_is_ordered_agai
 
 
 def test_what_was_interrupted_is_tried_again_and_what_is_wrong_is_not(bench):
-    """Once after a timeout; three times after power cuts and restarts, which are not its fault; never after a failure or a rejection."""
+    """Interruptions are tried again, failures and rejections never.
+
+    A timeout is tried again once; power cuts and restarts, which are not the device's fault, three
+    times.
+    """
     bench.online("a")
     for state, reason, attempts in (
         ("failed", "interrupted: the board started anew", 4),
@@ -290,7 +326,10 @@ def test_what_was_interrupted_is_tried_again_and_what_is_wrong_is_not(bench):
 
 
 def test_a_cancelled_job_is_ended_at_once_or_by_its_device(bench):
-    """What nobody has is over; what a device has, it is ordered to end, until it reports that."""
+    """A cancelled execution ends at once if no device has it.
+
+    A device that has it is ordered to end it until it reports that.
+    """
     job = bench.add("a", "b")
     bench.online("a")
     ((_, order),) = bench.poll()
@@ -328,7 +367,7 @@ def revoked_while_running(bench):
 
 
 def test_a_device_that_was_revoked_and_comes_back_learns_at_once_what_is_over(bench):
-    """Without a report of its own, and once."""
+    """A revoked device that comes back is told once, without a report of its own, what is over."""
     order = revoked_while_running(bench)
     bench.online("a", session=2)
     ((device, cancel),) = bench.poll()
@@ -339,7 +378,10 @@ def test_a_device_that_was_revoked_and_comes_back_learns_at_once_what_is_over(be
 
 
 def test_what_a_revoked_device_repeats_is_over_too(bench):
-    """Else its job would never end; also what waits for a later wave."""
+    """A repeating execution of a revoked device ends, or its job would never end.
+
+    The same holds for an execution that waits for a later wave.
+    """
     job, order = bench.send(work=Measure(suite=SUITE, every_s=3600))
     bench.report_and_poll("a", order, "repeating", order.version)
     with bench.registry.transaction() as statements:
@@ -358,9 +400,10 @@ def test_what_a_revoked_device_repeats_is_over_too(bench):
 
 
 def test_a_board_that_joins_again_is_ordered_again_what_it_had(bench):
-    """Its journal went with its card: it repeats nothing any more, and measures nothing.
+    """A board that joins again is ordered again what it had, because its journal is lost.
 
-    What it is to give up is not ordered again.
+    It would repeat and measure nothing any more. An execution that it is to give up is not ordered
+    again.
     """
     repeated, order = bench.send(work=Measure(suite=SUITE, every_s=3600))
     bench.report_and_poll("a", order, "repeating", order.version)
@@ -389,7 +432,7 @@ def test_a_board_that_joins_again_is_ordered_again_what_it_had(bench):
 
 
 def test_a_report_on_an_unknown_job_is_put_to_rest(bench):
-    """A device that kept a job of a registry that is gone does not report it for ever."""
+    """A report on a job of a lost registry is answered, so that the device does not repeat it."""
     bench.online("a")
     bench.report(
         "a", Order(job="gone", attempt=1, version=1, work=Doctor(), timeout_s=1.0), "done", 7

@@ -1,4 +1,7 @@
-"""`edgemeter fleet run`, `jobs`, as people type them; once with a real broker and replay devices."""
+"""Tests of `edgemeter fleet run` and `jobs`, as people type them.
+
+One test uses a real broker and replay devices.
+"""
 
 import json
 from dataclasses import replace
@@ -19,7 +22,10 @@ NAMES = ["a", "b", "c"]
 
 
 class Fleet:
-    """A folder with devices in its registry, one of them revoked, one not joined, and the commands."""
+    """A folder with devices in its registry, and the commands.
+
+    One device is revoked, and one has not joined.
+    """
 
     def __init__(self, path):
         self.path = path
@@ -73,7 +79,10 @@ class Answering:
 
 
 def test_a_repeated_measurement_is_one_job_until_it_is_cancelled(lab, monkeypatch):
-    """The command returns when all devices have it; its devices are requested to end it."""
+    """A repeated measurement is one job, and cancelling requests its devices to end it.
+
+    The command returns when all devices have the order.
+    """
     answering = Answering(lab.registry)
     monkeypatch.setattr(job_view.time, "sleep", answering.sleep)
     for option, value, times in (
@@ -95,7 +104,7 @@ def test_a_repeated_measurement_is_one_job_until_it_is_cancelled(lab, monkeypatc
 
 
 def test_a_followed_job_shows_the_runs_that_its_devices_named(lab, monkeypatch):
-    """And why they ended."""
+    """A followed job shows the runs that its devices named, and why executions ended."""
     monkeypatch.setattr(job_view.time, "sleep", Answering(lab.registry).sleep)
     document = json.loads(lab.call("run", lab.suite, "--on", "a", "--format", "json")[0])
     text, _ = lab.call("jobs", document["job"][:-1], "--follow")
@@ -111,7 +120,8 @@ def test_a_followed_job_shows_the_runs_that_its_devices_named(lab, monkeypatch):
 
 
 def test_a_rehearsal_orders_nothing(lab):
-    """Whom and what, by name and hash; no job, no content."""
+    """A rehearsal names devices and contents with their hashes, but stores no job and no content.
+    """
     text, _ = lab.run("--dry-run")
     assert "would order a: one, wave 1" in text
     assert "would send edgemeter-shapes_int8.tflite" in text
@@ -122,7 +132,7 @@ def test_a_rehearsal_orders_nothing(lab):
 
 
 def test_cancel_ends_one_device_or_all(lab):
-    """Nothing was sent, so it is over at once; twice is no error."""
+    """An execution that was not sent is over at once, and cancelling it twice is no error."""
     job = lab.run("--detach")[0].strip()
     assert lab.call("jobs", job)[0].count("waiting for its device") == 3
     for options, count in ((("--device", "a"), 1), ((), 2), ((), 0)):
@@ -143,7 +153,7 @@ def test_cancel_ends_one_device_or_all(lab):
 
 
 def test_a_wrong_option_is_an_error_before_anything_is_written(lab):
-    """A mistake in the suite before one in the selection."""
+    """A wrong option writes nothing; a mistake in the suite is reported before the selection's."""
     for arguments, message in (
         (("run", "nothing.toml", "--on", "nobody"), "cannot read the suite"),
         (("run", "SUITE", "--on", "board=("), "is not a condition"),

@@ -1,4 +1,7 @@
-"""The real handler and the real journals of devices over a line that loses, doubles and reorders, while either end is killed."""
+"""Tests of the real handler and devices' real journals over an unreliable line.
+
+The line loses, doubles and reorders messages, while either end is killed.
+"""
 
 import random
 from collections import Counter
@@ -19,7 +22,10 @@ LOSS_RATIO, DOUBLE_RATIO, KILL_RATIO = 0.35, 0.15, 0.08
 
 
 class Device:
-    """What an agent does with orders, on its real journal; `done` counts what was carried out, by job and attempt."""
+    """An agent that carries out orders on its real journal.
+
+    `done` counts what was carried out, by job and attempt.
+    """
 
     def __init__(self, path, draw):
         self.path = path
@@ -60,7 +66,10 @@ class Device:
 
 
 class Line:
-    """What is on its way, in both directions: (device, payload) to a device, ((device,), payload) from it."""
+    """The messages that are on their way, in both directions.
+
+    They are (device, payload) to a device, and ((device,), payload) from it.
+    """
 
     def __init__(self, draw):
         self.draw = draw
@@ -108,7 +117,10 @@ def kill(draw, bench, devices):
 
 
 def run_to_the_end(path, seed):
-    """Carry out two jobs on each device over a line that loses, doubles and delays, with a service and agents that are killed."""
+    """Carry out two jobs on each device over a line that loses, doubles and delays.
+
+    The service and the agents are killed on the way.
+    """
     draw = random.Random(seed)  # noqa: S311 - a test
     bench = Bench(path / "server")
     devices = {name: Device(path / f"{name}.sqlite", draw) for name in NAMES}
@@ -135,7 +147,10 @@ def run_to_the_end(path, seed):
 
 
 def test_every_job_is_done_once_over_any_line(tmp_path, monkeypatch):
-    """Interrupted runs are tried again; nothing is carried out to its end twice, nothing is lost, no state goes back."""
+    """Every job is done exactly once, and no state goes back.
+
+    Interrupted runs are tried again; nothing is carried out to its end twice, and nothing is lost.
+    """
     monkeypatch.setattr(scheduler, "RETRY_PAUSE_S", 5.0)
     for seed in range(3):
         (tmp_path / str(seed)).mkdir()
@@ -144,7 +159,11 @@ def test_every_job_is_done_once_over_any_line(tmp_path, monkeypatch):
 
 
 def check(executions, versions, ended):
-    """Versions only grow, what has ended stays as it is, and one execution at a time is in flight on a device."""
+    """Check the order of states.
+
+    Versions only grow, what has ended stays as it is, and one execution at a time is in flight on a
+    device.
+    """
     for execution in executions:
         key = (execution.job, execution.device)
         assert execution.version >= versions.get(key, 0)

@@ -36,7 +36,10 @@ def pack_file(path, store, find=None):
 
 
 def unpacked(work, store, folder, data=None):
-    """Return the cases as a device reads them: the contents by name, the suite by the device's own reader."""
+    """Return the cases as a device reads them.
+
+    The contents are known by name, and the device's own reader reads the suite.
+    """
     folder.mkdir()
     document = store.path(work.suite.sha256).read_bytes()
     models = {model.name: store.path(model.sha256) for model in work.models}
@@ -44,7 +47,7 @@ def unpacked(work, store, folder, data=None):
 
 
 def test_a_device_measures_the_same_cases(store, tmp_path):
-    """Lists, defaults, a folder beside: each case with its model, whose bytes are the same."""
+    """Each case of lists, defaults and a folder beside has its model with the same bytes."""
     path = write(
         tmp_path / "s" / "suite.toml",
         'name = "two"\nmatters_ratio = 0.02\n[defaults]\nmode = "rapid"\nthreads = '
@@ -79,7 +82,7 @@ def test_a_device_measures_the_same_cases(store, tmp_path):
 
 
 def test_a_model_travels_with_its_weights_and_its_card(store, tmp_path):
-    """By names that still belong together, also where another model has the name."""
+    """A model's files keep names that belong together, also where another model has the name."""
     for folder, weights in (("a", b"A"), ("b", b"B")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "net 1.param").write_text("7767517\n")
@@ -107,7 +110,10 @@ def test_a_model_travels_with_its_weights_and_its_card(store, tmp_path):
 
 
 def test_a_card_that_is_a_link_to_a_key_is_not_sent(store, tmp_path):
-    """It came with the model, and would be sent to every device."""
+    """A card that is a link to another file is not sent, because every device would receive it.
+
+    Here it links to a key, and came with the model.
+    """
     (tmp_path / "id_rsa").write_text("a private key")
     (tmp_path / "m.replay.json").write_bytes(b"{}")
     (tmp_path / "m.replay.json.toml").symlink_to(tmp_path / "id_rsa")
@@ -118,7 +124,7 @@ def test_a_card_that_is_a_link_to_a_key_is_not_sent(store, tmp_path):
 
 
 def test_a_model_under_another_file_name_keeps_its_name(store, tmp_path):
-    """The one that it has in runs of this machine: they are the same case."""
+    """A renamed file keeps the model's name of runs on this machine, as they are the same case."""
     write(tmp_path / "a" / "x", "", net=1.0)
     write(tmp_path / "b" / "x", "", net=2.0)
     write(tmp_path / "x", "", **{"my mödel": 3.0})
@@ -132,7 +138,7 @@ def test_a_model_under_another_file_name_keeps_its_name(store, tmp_path):
 
 
 def test_a_model_of_the_catalogue_is_fetched_by_its_name(store, tmp_path):
-    """What is no file beside the suite."""
+    """A name that is no file beside the suite is fetched from the catalogue."""
     write(tmp_path / "cache" / "x", "", big=1.0)
     searched = []
 
@@ -147,7 +153,7 @@ def test_a_model_of_the_catalogue_is_fetched_by_its_name(store, tmp_path):
 
 
 def test_a_suite_that_devices_would_refuse_is_refused_here(store, tmp_path):
-    """The server finds the mistake before anything is sent."""
+    """The server refuses a suite that devices would refuse, before anything is sent."""
     for text, message in (
         ("", "name"),
         ('name = "n"\n[[case]]\nthreads = 1', "names no model"),

@@ -7,7 +7,10 @@ from tests.fixtures.job_bench import Bench, S
 
 
 class World(Bench):
-    """A bench whose jobs' progress is published as a broker retains it: the last message of each topic, none that is empty."""
+    """A bench whose jobs' progress is published as a broker retains it.
+
+    It keeps the last message of each topic, and none that is empty.
+    """
 
     def __init__(self, path):
         self.retained = {}
@@ -24,7 +27,7 @@ class World(Bench):
         self.retained[topic] = payload
 
     def published(self, seconds=5.0):
-        """Let time pass and return the progress that is retained, by name, and how many messages that took."""
+        """Let time pass; return the retained progress by name, and how many messages that took."""
         self.poll()
         self.now_ns += int(seconds * S)
         self.count = 0
@@ -38,7 +41,11 @@ class World(Bench):
 
 
 def test_a_job_is_published_with_what_its_devices_do_until_a_day_after_its_end(bench):
-    """In flight first, then what failed, with the reason; nothing twice; also by a service that was killed meanwhile."""
+    """A job's progress is published until a day after its end, and nothing is published twice.
+
+    Executions in flight come first, then failed ones with their reason. A service that was killed
+    meanwhile continues.
+    """
     job = bench.add("a", "b", "c")
     bench.online("a", "b")
     orders = dict(bench.poll())
@@ -73,7 +80,7 @@ def test_a_job_is_published_with_what_its_devices_do_until_a_day_after_its_end(b
 
 
 def test_a_job_on_many_devices_is_a_message_that_a_collector_takes(bench):
-    """Fifty devices at most are in it, with notes that are cut; the counts are of all."""
+    """The message names at most fifty devices, with notes that are cut; the counts are of all."""
     job = bench.add(*(f"device-{number:05d}-{'x' * 40}" for number in range(60)))
     with bench.registry.transaction() as connection:
         connection.execute(

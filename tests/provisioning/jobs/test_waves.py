@@ -23,7 +23,8 @@ def running(waves=3, ratio=0.2):
 
 
 def test_the_next_wave_begins_or_the_job_stops():
-    """At the edges of the share that may fail, whichever way an execution failed."""
+    """At the edges of the share that may fail, a job goes on or stops, however executions failed.
+    """
     for counts, expected in (
         ({(0, "queued"): 5, (1, "held"): 5}, None),
         ({(0, "done"): 3, (0, "running"): 2, (1, "held"): 5}, None),
@@ -47,7 +48,10 @@ def test_the_next_wave_begins_or_the_job_stops():
 
 
 def test_a_job_always_comes_to_an_end():
-    """Whatever ends how: drawn at random, each step releases the next wave, ends it, or waits for what is still open."""
+    """Every job ends, whatever its executions' outcomes, which are drawn at random.
+
+    Each step releases the next wave, ends the job, or waits for executions that are still open.
+    """
     draw = random.Random(3)  # noqa: S311 - a test
     for _ in range(50):
         waves = draw.randint(1, 4)
@@ -80,7 +84,10 @@ def test_a_job_always_comes_to_an_end():
 
 
 def test_waves_mix_the_boards():
-    """Their ends are numbers or shares of the devices, in any order; a wave of two has two kinds of board."""
+    """Waves mix the kinds of boards: a wave of two has two kinds.
+
+    Their ends are numbers or shares of the devices, in any order.
+    """
     kinds = {f"p{number}": "pi5" for number in range(8)} | {"o1": "orin", "o2": "orin"}
     waves = in_waves(kinds, ("20%", "5", "8"))
     assert {name for name, wave in waves.items() if wave == 0} == {"p0", "o1"}
@@ -140,7 +147,7 @@ class World(Bench):
 
 
 def test_a_wave_measures_when_the_one_before_is_done(bench):
-    """Nobody before; then the job has ended."""
+    """No device measures before its wave begins, and the job has ended after the last one."""
     bench.begin({"a": 0, "b": 0, "c": 1, "d": 2})
     for wave, names in enumerate(("ab", "c", "d")):
         orders = bench.orders()
@@ -155,7 +162,7 @@ def test_a_wave_measures_when_the_one_before_is_done(bench):
 
 
 def test_a_killed_service_goes_on_with_the_job_where_it_was(bench):
-    """Every moment between two looks; each device is ordered once."""
+    """A service that was killed between any two looks orders each device once."""
     bench.begin({"a": 0, "b": 1, "c": 2})
     ordered = []
     for _ in range(12):
@@ -172,7 +179,10 @@ def test_a_killed_service_goes_on_with_the_job_where_it_was(bench):
 
 
 def test_a_resumed_job_is_not_stopped_again_for_what_failed_before(bench):
-    """One of a wave of two failed, which is too many, so the other is not ordered either; resumed, it and the next wave are."""
+    """A resumed job orders the rest of the wave and the next one, in spite of earlier failures.
+
+    One device of a wave of two failed, which is too many, so that the other one was not ordered.
+    """
     bench.online("b", state="lost")
     bench.begin({"a": 0, "b": 0, "c": 1})
     bench.end(bench.orders(), "failed", reason="no such runtime")
@@ -196,7 +206,8 @@ def test_a_resumed_job_is_not_stopped_again_for_what_failed_before(bench):
 
 
 def test_a_wave_waits_for_a_device_that_is_off_until_somebody_cancels_it_there(bench):
-    """However long; the reader sees for whom it waits."""
+    """A wave waits any time for a device that is off, and shows for which, until it is cancelled.
+    """
     bench.online("b", state="lost")
     bench.begin({"a": 0, "b": 0, "c": 1})
     bench.end(bench.orders())
@@ -218,7 +229,10 @@ def test_a_wave_waits_for_a_device_that_is_off_until_somebody_cancels_it_there(b
 
 
 def test_paused_means_that_nothing_begins(bench):
-    """Not even what is to be retried; what is in flight goes on; cancelled, it is ordered to end."""
+    """Nothing begins in a paused job, not even a retry.
+
+    An execution in flight goes on; if the job is cancelled, the device is ordered to end it.
+    """
     bench.online("b", "c", state="lost")
     bench.begin({"a": 0, "b": 0, "c": 0}, ratio=1.0)
     orders = bench.orders()
@@ -239,7 +253,10 @@ def test_paused_means_that_nothing_begins(bench):
 
 
 def test_one_of_those_that_share_a_tag_measures_at_a_time(bench):
-    """Of several jobs too; a device without the tag is not kept waiting."""
+    """One of the devices that share a tag measures at a time, across jobs.
+
+    A device without the tag is not kept waiting.
+    """
     first, second = bench.add("a", "b", exclusive="meter"), bench.add("c", exclusive="meter")
     bench.add("d")
     ordered_jobs = []

@@ -19,7 +19,10 @@ def ban(registry, now_ns):
 
 
 def test_each_ban_is_four_times_as_long_up_to_a_day(registry):
-    """While one holds there is no other; the device is to be disconnected at once."""
+    """Each ban is four times as long as the last, up to a day, and disconnects the device at once.
+
+    While one holds there is no other.
+    """
     now_ns, lengths = 0, []
     for _ in range(8):
         lengths.append(ban(registry, now_ns))
@@ -31,7 +34,7 @@ def test_each_ban_is_four_times_as_long_up_to_a_day(registry):
 
 
 def test_a_good_day_or_a_command_forgets_the_bans_before(registry):
-    """The next one is short again."""
+    """After a good day or a command, the next ban is short again."""
     assert ban(registry, 0) == 1
     assert ban(registry, MIN) == 4
     assert ban(registry, 5 * MIN + certificates.FORGOTTEN_NS) == 1

@@ -11,7 +11,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_a_registry_of_another_version_is_refused_and_left_alone(tmp_path):
-    """A newer one, and an older one."""
+    """A registry of a newer or an older version is refused and left unchanged."""
     for (version, remedy), access in product(
         (
             (8, "has version 8, this edgemeter needs 7: move it away"),

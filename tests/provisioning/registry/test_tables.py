@@ -17,7 +17,7 @@ PI = Device("pi-1", "lab", "1000", "pi5", ("coral",), "accepted", 6)
 
 
 def test_a_device_comes_back_as_it_was_kept(registry):
-    """By its name and by its serial; a board that got another name takes its serial along."""
+    """A device is found by name and serial; a board with another name takes its serial along."""
     with registry.transaction() as statements:
         devices.put(statements, PI)
     assert devices.read(registry) == [PI]
@@ -30,7 +30,10 @@ def test_a_device_comes_back_as_it_was_kept(registry):
 
 
 def test_a_job_is_found_by_how_its_name_begins(registry):
-    """One of many; what was changed is read by its serial; a cancelled one has ended."""
+    """A job is found by the beginning of its name, if that is unique.
+
+    Changes are read by the job's serial number; a cancelled job has ended.
+    """
     with registry.transaction() as statements:
         job = jobs.add(
             statements,
@@ -64,7 +67,7 @@ def test_a_job_is_found_by_how_its_name_begins(registry):
 
 
 def test_the_oldest_waiting_requests_are_dropped(registry, monkeypatch):
-    """A board that asks for ever fills nothing; what was decided stays."""
+    """A board that asks for ever fills nothing, and decided requests stay."""
     monkeypatch.setattr(certificates, "KEPT_UNDECIDED", 3)
     with registry.transaction() as statements:
         for number in range(6):
@@ -83,7 +86,7 @@ def test_the_oldest_waiting_requests_are_dropped(registry, monkeypatch):
 
 
 def test_what_fails_leaves_nothing_and_a_reader_writes_nothing(registry):
-    """A transaction is whole or not at all."""
+    """A failed transaction leaves nothing, and a reader cannot write."""
 
     def fail():
         with registry.transaction() as statements:

@@ -6,7 +6,10 @@ from tests.fixtures.rows import table_row
 
 
 def test_the_ladder_holds_every_tag_up_to_the_glibc():
-    """A wheel of any older tag runs; LiteRT's is 2_27, which neither 2014 nor one tag 2_28 would find."""
+    """A wheel of any older glibc tag runs on the board.
+
+    The tag of LiteRT's is 2_27, which neither 2014 nor the single tag 2_28 would find.
+    """
     tags = boards.release_target("pi5", "3.11").platforms()
     assert [tag for tag in tags if tag.startswith("manylinux_2_")] == [
         f"manylinux_2_{minor}_aarch64" for minor in range(36, 16, -1)
@@ -17,7 +20,10 @@ def test_the_ladder_holds_every_tag_up_to_the_glibc():
 
 
 def test_what_cannot_work_is_refused_with_the_remedy():
-    """Boards, versions of Python and of glibc that do not go together, before anything is downloaded."""
+    """An impossible combination is refused with the remedy before anything is downloaded.
+
+    Boards, versions of Python and of glibc have to go together.
+    """
     for name, python, glibc, why in (
         ("pi2", None, None, "install a 64-bit system if"),
         ("pi-zero", "3.11", "2.36", "no 32-bit wheels"),
@@ -35,7 +41,10 @@ def test_what_cannot_work_is_refused_with_the_remedy():
 
 
 def test_a_board_is_known_by_what_it_calls_itself():
-    """So that `board=pi5` picks a board that joined with a token alone, and an update its own release."""
+    """A board is recognised by the name that it gives itself.
+
+    So `board=pi5` selects a board that joined with a token alone, and an update finds its release.
+    """
     for model, name in (
         ("Raspberry Pi 5 Model B Rev 1.0", "pi5"),
         ("Raspberry Pi 4 Model B Rev 1.1", "pi4"),

@@ -37,7 +37,7 @@ def run(command, *arguments):
 
 @pytest.mark.needs("openssl")
 def test_a_release_is_built_and_installs(releases, offline, tmp_path):
-    """The command's file, by its own name, is verified, imported here, and becomes a release."""
+    """A release from the command is verified, can be imported, and installs under its own name."""
     built = run(release_command, "build", *offline, "--format", "json")
     assert built.exit_code == 0, built.output
     document = json.loads(built.stdout)
@@ -54,7 +54,10 @@ def test_a_release_is_built_and_installs(releases, offline, tmp_path):
 
 @pytest.mark.needs("openssl")
 def test_a_key_that_devices_will_not_trust_signs_nothing(releases, offline, tmp_path, monkeypatch):
-    """Its public key is missing in the release.pub that the release brings; both are there while the key is rotated."""
+    """A key is refused if release.pub in the release does not contain it.
+
+    While the key is rotated, both keys are there.
+    """
     (tmp_path / "fleet").mkdir()
     small_release.keys(tmp_path / "fleet")
     monkeypatch.setenv("EDGEMETER_FLEET_FOLDER", str(tmp_path / "fleet"))
@@ -75,7 +78,8 @@ def test_a_key_that_devices_will_not_trust_signs_nothing(releases, offline, tmp_
 
 @pytest.mark.services
 def test_edgemeters_own_wheel_is_the_one_it_was_installed_from(tmp_path, monkeypatch):
-    """As pip notes it beside what it installs; a file that is gone is named, with what to do."""
+    """Edgemeter's own wheel is the file that pip noted; if it is gone, the message says what to do.
+    """
     info = tmp_path / "site/edgemeter-9.9.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: edgemeter\nVersion: 9.9\n")
@@ -94,7 +98,8 @@ def test_edgemeters_own_wheel_is_the_one_it_was_installed_from(tmp_path, monkeyp
 
 @pytest.mark.services
 def test_edgemeters_own_wheel_holds_what_a_board_needs(tmp_path):
-    """Built from the source here: the installer, the supervisor, the boards and the models that ship."""
+    """The wheel built from the source here holds installer, supervisor, boards and shipped models.
+    """
     names = set(zipfile.ZipFile(release_wheels.make_own_wheel(tmp_path)).namelist())
     assert {
         "edgemeter/provisioning/release/install.py",

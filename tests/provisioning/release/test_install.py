@@ -1,4 +1,7 @@
-"""Facts about the installer of the device: a real small release on this machine, and whatever is wrong with one."""
+"""Facts about the installer of the device.
+
+It gets a real small release on this machine, and releases with every kind of fault.
+"""
 
 import hashlib
 import json
@@ -73,9 +76,9 @@ def installed(releases, tmp_path_factory):
 
 
 def test_a_release_becomes_the_release_that_runs(releases, installed, tmp_path):
-    """With no network and no ensurepip; its manifest, installer, units and key stay with it; twice changes nothing.
+    """A release is installed with neither network nor ensurepip, and a second time changes nothing.
 
-    Without a key nothing is believed.
+    Its manifest, installer, units and key stay with it. Without a key nothing is believed.
     """
     release = installed / "releases/1.0"
     assert release_of(installed) == "1.0"
@@ -102,7 +105,10 @@ def test_a_release_becomes_the_release_that_runs(releases, installed, tmp_path):
 
 @pytest.mark.nightly
 def test_every_module_starts_from_bytecode_that_stays_valid(releases, tmp_path):
-    """On a read-only disk and for every user, though the times of the files change as on a board without a clock."""
+    """Every module starts from valid bytecode, on a read-only disk and for every user.
+
+    The times of the files change, as on a board without a clock.
+    """
     root = tmp_path / "opt"
     assert start(releases.v10, root, releases.public, umask=0o077).returncode == 0
     sources = list(root.glob("releases/1.0/lib/python*/site-packages/**/*.py"))
@@ -129,7 +135,10 @@ def test_every_module_starts_from_bytecode_that_stays_valid(releases, tmp_path):
 
 @pytest.mark.nightly
 def test_two_releases_stay_and_older_ones_go(releases, tmp_path):
-    """The one that runs and the one before; `--switch no` leaves the switch to the supervisor; an older one wants to be allowed."""
+    """The running release and the one before stay; older ones are removed.
+
+    `--switch no` leaves the switch to the supervisor; an older release has to be allowed.
+    """
     root = tmp_path / "opt"
     assert start(releases.v10, root, releases.public).returncode == 0
     assert start(releases.v11, root, root / "release.pub", "--switch", "no").returncode == 0
@@ -201,7 +210,10 @@ def field(name, value):
 
 
 def field_of_a_file(**values):
-    """Return a maker of a release whose manifest says otherwise of its first file, rightly signed."""
+    """Return a function that makes a release with a false statement about its first file.
+
+    The manifest is signed correctly.
+    """
     return lambda releases, tmp_path: signed_anew(
         releases, tmp_path, lambda document, _: document["files"][0].update(values)
     )
@@ -251,7 +263,7 @@ REFUSED = [
 def test_what_is_wrong_is_refused_in_one_line_and_changes_nothing(
     releases, installed, tmp_path, capsys
 ):
-    """Whatever is wrong with a release: status 1, the reason, and the device as it was."""
+    """A faulty release is refused with status 1 and the reason, and the device stays as it was."""
     before = picture(installed)
     for number, (make_release, why) in enumerate(REFUSED):
         folder, mask = tmp_path / str(number), os.umask(0o022)
@@ -277,7 +289,10 @@ def test_what_is_wrong_is_refused_in_one_line_and_changes_nothing(
 
 
 def test_a_release_that_cannot_start_leaves_the_old_one(releases, installed, tmp_path):
-    """A wheel that asks for what is not in the release, rightly signed: the smoke test refuses it and nothing of it stays."""
+    """A release that fails the smoke test is refused, and nothing of it stays.
+
+    It has a wheel that requires a package outside the release, and is signed correctly.
+    """
 
     def change(document, release):
         wheel = next((release / "wheels").glob("msgspec-*"))
@@ -295,7 +310,10 @@ def test_a_release_that_cannot_start_leaves_the_old_one(releases, installed, tmp
 
 @pytest.mark.nightly
 def test_killed_at_any_moment_the_old_release_runs_and_the_next_try_succeeds(releases, tmp_path):
-    """SIGKILL of the installer and all that it started, at random moments of an installation: what ran runs, and then the new one does."""
+    """After SIGKILL at random moments the old release runs, and the next installation succeeds.
+
+    The signal ends the installer and all that it started.
+    """
     root = tmp_path / "opt"
     assert start(releases.v10, root, releases.public).returncode == 0
     began_s = time.monotonic()

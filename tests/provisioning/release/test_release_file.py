@@ -12,7 +12,7 @@ pytestmark = pytest.mark.needs("openssl")
 
 
 def test_the_same_files_give_the_same_tar(releases, tmp_path):
-    """Whatever their times and order: a release is known by its hash."""
+    """The same files give the same tar whatever their times and order, as its hash names it."""
     folder = small_release.unpacked(releases.v10, tmp_path / "again")
     for path in folder.rglob("*"):
         os.utime(path, (1e9, 1e9))
@@ -23,7 +23,7 @@ def test_the_same_files_give_the_same_tar(releases, tmp_path):
 
 
 def test_a_key_that_devices_cannot_check_is_refused(tmp_path):
-    """Absent, garbage, or of another kind: ConfigError before a release is made."""
+    """An absent, garbled or other key raises ConfigError before a release is made."""
     key = tmp_path / "release.key"
     with pytest.raises(ConfigError, match="there is no release key"):
         sign(b"x", key)

@@ -55,7 +55,10 @@ def collected(tmp_path, target, wheel, extras=("litert",), further=()):
 
 
 def test_markers_are_read_as_on_the_board(index, tmp_path):  # noqa: ARG001 - the world
-    """Python 3.13 needs no backport, 3.10 does; a processor's package goes to that processor: whichever Python and machine this is."""
+    """Markers are evaluated for the board, whichever Python and machine this is.
+
+    Python 3.13 needs no backport, 3.10 does; a package for one processor goes to that processor.
+    """
     wheel = own_wheel(tmp_path)
     assert collected(tmp_path, PI5, wheel) == {"edgemeter", "pip", "runtime", "forarm"}
     assert collected(tmp_path, ORIN, wheel) == {"edgemeter", "pip", "runtime", "forarm", "backport"}
@@ -64,7 +67,10 @@ def test_markers_are_read_as_on_the_board(index, tmp_path):  # noqa: ARG001 - th
 
 
 def test_a_wheel_that_no_index_has_is_included_with_what_it_needs(index, tmp_path):  # noqa: ARG001 - the world
-    """A maker's runtime; one for another processor or Python, or whose requirements are nowhere, is refused."""
+    """A maker's runtime, which no index has, is included with its requirements.
+
+    One for another processor or Python, or whose requirements cannot be found, is refused.
+    """
     wheel, shop = own_wheel(tmp_path), tmp_path / "shop"
     shop.mkdir()
     maker = write_wheel(shop, "maker", "1.0", ("backport",))
@@ -80,7 +86,10 @@ def test_a_wheel_that_no_index_has_is_included_with_what_it_needs(index, tmp_pat
 
 
 def test_what_is_missing_is_named(index, tmp_path):  # noqa: ARG001 - the world
-    """A requirement with the target; an extra, of which pip only warns, so that the board would come without a runtime."""
+    """A missing requirement is named with the target, and so is a missing extra.
+
+    Pip only warns of an extra, so that the board would come without a runtime.
+    """
     with pytest.raises(ConfigError, match=r"no wheels for pi5: .*nowhere"):
         collected(tmp_path, PI5, own_wheel(tmp_path, "nowhere>=3"))
     with pytest.raises(ConfigError, match="edgemeter has no extra lightrt"):

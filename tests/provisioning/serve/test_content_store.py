@@ -16,7 +16,7 @@ def sha256(content):
 
 
 def test_what_is_put_comes_back_by_its_hash(tmp_path):
-    """From a file and from memory, once."""
+    """Contents from a file and from memory come back by their hash, and are stored once."""
     source = tmp_path / "model.tflite"
     source.write_bytes(bytes(range(256)) * 5000)
     store = ContentStore(tmp_path / "content")
@@ -34,7 +34,7 @@ def test_what_is_put_comes_back_by_its_hash(tmp_path):
 
 
 def test_a_damaged_content_is_healed_when_it_is_put_again(tmp_path):
-    """One flipped byte and a truncated file, both under the right name."""
+    """A content with a flipped byte or a truncated one is replaced when it is put again."""
     store = ContentStore(tmp_path / "content")
     put = store.put_bytes(b"abc", "x")
     for damaged in (b"abd", b"a"):
@@ -44,7 +44,7 @@ def test_a_damaged_content_is_healed_when_it_is_put_again(tmp_path):
 
 
 def test_what_is_no_hash_is_nothing(tmp_path):
-    """Paths above all: no path comes back for a name that is no lower-case SHA-256."""
+    """A name that is not a lower-case SHA-256, above all a path, gives no path."""
     store = ContentStore(tmp_path / "content")
     store.put_bytes(b"abc", "x")
     for name in (
@@ -62,7 +62,7 @@ def test_what_is_no_hash_is_nothing(tmp_path):
 
 
 def test_only_what_is_old_and_named_by_nobody_is_removed(tmp_path):
-    """What was never finished goes too, a file of somebody else's does not."""
+    """Unfinished files are removed too, but files of somebody else are not."""
     store = ContentStore(tmp_path / "content")
     referenced, gone = store.put_bytes(b"kept", "x").sha256, store.put_bytes(b"gone", "x").sha256
     for name in (".unfinished-abc", "README"):
@@ -77,7 +77,7 @@ def test_only_what_is_old_and_named_by_nobody_is_removed(tmp_path):
 
 @pytest.mark.needs("mount")
 def test_a_full_disk_leaves_nothing_behind(tmp_path):
-    """No half content under a hash, nor beside it."""
+    """A full disk leaves no half content under a hash or beside it."""
     with small_disk(tmp_path / "disk", 1) as disk:
         store = ContentStore(disk / "content")
         with pytest.raises(UnavailableError, match="No space left"):
