@@ -38,7 +38,10 @@ def home(monkeypatch, tmp_path):
 
 @pytest.fixture
 def inspected_here(monkeypatch):
-    """Inspect a model that is added in this process, by its real runtime, and not in a sandbox of its own."""
+    """Inspect added models in this process, by their real runtime.
+
+    Otherwise each would be inspected in a sandbox of its own.
+    """
 
     def inspect(model, name):
         runtime = runtimes.create(name)

@@ -26,7 +26,7 @@ def copied_model(folder):
 
 
 def test_the_list_names_every_file_within_80_columns():
-    """One line per file, with its AP and the first digits of its hash."""
+    """Each file has one line of at most 80 columns, with its AP and the start of its hash."""
     printed = (
         CliRunner()
         .invoke(
@@ -46,7 +46,10 @@ def test_the_list_names_every_file_within_80_columns():
 
 
 def test_the_list_says_licence_and_what_is_unverified(invoke):
-    """A hash that we checked, or `unverified`; a score of ours with the number of images, a published one with a tilde."""
+    """The list says each licence, and `unverified` where we did not check the hash.
+
+    Our own score has the number of images, a published one has a tilde.
+    """
     lines = {line.partition(" ")[0]: line for line in invoke("list").output.splitlines()}
     assert "0.933 top-1 (60)" in lines["mobilenet-v2"]
     assert "~0.373 AP" in lines["yolov8n"]
@@ -60,7 +63,10 @@ def test_the_list_says_licence_and_what_is_unverified(invoke):
 
 
 def test_the_list_is_json_for_machines(invoke):
-    """The same models, with exact figures, and every catalogue entry with licence, status and hash."""
+    """The JSON has the same models with exact figures, and every catalogue entry.
+
+    An entry has its licence, status and hash.
+    """
     listed = json.loads(invoke("list", "--format", "json").output)
     rows = listed["models"]
     assert [row["sha256"] for row in rows] == [
@@ -75,7 +81,11 @@ def test_the_list_is_json_for_machines(invoke):
 
 
 def test_show_prints_the_card_or_the_entry_of_the_catalogue(invoke):
-    """By shipped name or by path, as text or as JSON; the text of an entry is TOML that reads back."""
+    """`show` prints a model's card or a catalogue entry, as text or as JSON.
+
+    A model is named by its shipped name or by its path; the text of an entry is TOML that reads
+    back.
+    """
     model = shipped_models.shipped_models()[0]
     text = model_card.card_path(model.path).read_text(encoding="utf-8")
     assert invoke("show", model.path.name).output == invoke("show", str(model.path)).output == text
@@ -89,7 +99,7 @@ def test_show_prints_the_card_or_the_entry_of_the_catalogue(invoke):
 
 
 def test_show_refuses_what_is_no_model_with_its_card(tmp_path, invoke):
-    """One byte more than the card knows, a file without a card, and a name that nothing has."""
+    """A file longer than its card says, one without a card, and an unknown name are refused."""
     changed = tmp_path / copied_model(tmp_path).path.name
     changed.write_bytes(changed.read_bytes() + b"\0")
     (tmp_path / "own.onnx").write_bytes(b"x")
@@ -105,7 +115,7 @@ def test_show_refuses_what_is_no_model_with_its_card(tmp_path, invoke):
 
 
 def test_what_ships_is_verified(monkeypatch, tmp_path, invoke):
-    """Five files, each with its card's hash; a changed one fails the command."""
+    """Each of the five shipped files has its card's hash, and a changed one fails the command."""
     rows = json.loads(invoke("verify", "--format", "json").output)["files"]
     assert [row["state"] for row in rows] == ["ok"] * 5
     assert invoke("fetch", "edgemeter-shapes_int8.tflite").exit_code == 0

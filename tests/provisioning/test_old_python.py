@@ -11,7 +11,10 @@ from edgemeter.provisioning.release import install
 
 
 def test_what_runs_without_a_release_needs_nothing_but_an_old_python():
-    """Nothing that came later, and nothing but the standard library and what lies beside it; what types alone need is not imported."""
+    """Code that runs without a release needs only an old Python's standard library.
+
+    It may import files beside it. Imports for types alone are not executed.
+    """
     installer = Path(install.__file__)
     supervisor = installer.with_name("supervisor.py")
     for path, version, neighbours in (
@@ -42,7 +45,10 @@ def test_what_runs_without_a_release_needs_nothing_but_an_old_python():
 
 
 def test_versions_are_ordered_as_python_orders_them():
-    """Development, alpha, beta, candidate, final, post; a local part does not count."""
+    """Versions are ordered as development, alpha, beta, candidate, final and post.
+
+    A local part does not count.
+    """
     text = (
         "0.9 1.0.dev1 1.0a1.dev2 1.0a1 1.0a2 1.0b1 1.0rc1 1.0 1.0.post1 1.0.1 1.2 1.10 2.0.dev3 2.0"
     )

@@ -21,7 +21,10 @@ def block(kind):
 @pytest.mark.services
 @pytest.mark.parametrize(("state", "status"), [("absent", 0), ("free", 0), ("held", 21)])
 def test_menders_script_asks_for_a_later_try_while_something_measures(tmp_path, state, status):
-    """21 is Mender's status for that; where nothing ever measured there is no lock."""
+    """The script returns 21, Mender's status for a later try, while a measurement runs.
+
+    Where nothing was ever measured, there is no lock.
+    """
     script, lock = tmp_path / "ArtifactReboot_Enter_00", tmp_path / "edgemeter-run.lock"
     script.write_text(block("sh"))
     script.chmod(0o755)

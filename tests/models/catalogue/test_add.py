@@ -37,7 +37,7 @@ def own_copy(tmp_path):
 
 
 def test_a_model_with_a_card_is_added_as_the_card_states(own_copy, invoke):
-    """Shapes, types and scales come from the file: the int8 input of the shipped detector."""
+    """Shapes, types and scales come from the file, here the int8 input of the shipped detector."""
     source = SHIPPED / "edgemeter-shapes_int8.tflite"
     path = own_copy(source)
     shutil.copyfile(model_card.card_path(source), model_card.card_path(path))
@@ -58,7 +58,8 @@ def test_a_model_with_a_card_is_added_as_the_card_states(own_copy, invoke):
 
 
 def test_a_model_that_cannot_be_recognised_names_what_to_write(own_copy, invoke, home):
-    """Its input is no picture; nothing is written."""
+    """A model whose input is no picture gets a message with what to write, and nothing is written.
+    """
     path = own_copy(ROOT / "tests" / "fixtures" / "runtimes" / "onnx.onnx")
     with pytest.raises(ConfigError, match="card"):
         invoke("add", path)
@@ -68,9 +69,10 @@ def test_a_model_that_cannot_be_recognised_names_what_to_write(own_copy, invoke,
 
 @pytest.mark.realdata
 def test_an_export_that_the_catalogue_waits_for_takes_its_place(realdata, own_copy, invoke):
-    """`yolov8n` says how it is made; the file of that name, added, is found under that name.
+    """An added file is found under the catalogue's name that waits for it.
 
-    Its guesses are reported.
+    `yolov8n` says how it is made; the file of that name takes its place, and its guesses are
+    reported.
     """
     path = own_copy(realdata / "models" / "yolov8n.onnx")
     result = invoke("add", path)
@@ -93,7 +95,7 @@ def shapes(own_copy):
 
 
 def test_a_taken_name_is_refused(shapes, own_copy, invoke):
-    """Of another file of the user's, or of ours; the same file again is no conflict."""
+    """A name that another file of the user's or ours has is refused; the same file again is not."""
     invoke("add", shapes, "--name", "mine")
     assert invoke("add", shapes, "--name", "mine").exit_code == 0
     other = own_copy(shapes, "other.onnx")
@@ -107,7 +109,10 @@ def test_a_taken_name_is_refused(shapes, own_copy, invoke):
 
 
 def test_a_card_of_another_file_is_refused(shapes, invoke):
-    """The file was changed since; one that changes later, or goes, is missed by `verify`, which says which."""
+    """A card whose model file was changed is refused.
+
+    A file that changes later, or goes, is found by `verify`, which says which.
+    """
     invoke("add", shapes, "--name", "mine")
     with shapes.open("ab") as file:
         file.write(b"\0")
@@ -122,7 +127,7 @@ def test_a_card_of_another_file_is_refused(shapes, invoke):
 
 @pytest.mark.services
 def test_a_folder_that_is_not_ours_is_reported(shapes, invoke, tmp_path, monkeypatch):
-    """The card would lie beside the model: copy it first.
+    """A model in a folder that is not ours has to be copied first, as its card lies beside it.
 
     The catalogue names no half-added model.
     """
@@ -140,7 +145,7 @@ def test_a_folder_that_is_not_ours_is_reported(shapes, invoke, tmp_path, monkeyp
 
 
 def test_what_is_no_model_is_reported(own_copy, invoke, home, tmp_path):
-    """Empty, garbled, of an unknown kind: one line, and nothing written."""
+    """An empty, garbled or unknown file is refused in one line, and nothing is written."""
     for name, body in (
         ("m.onnx", b""),
         ("m.onnx", b"garbled"),

@@ -26,7 +26,11 @@ MODELS = shipped_models.shipped_models()
 
 
 def test_one_model_ships_in_every_format_and_precision_as_its_card_describes():
-    """Five files of one name: hash, at most 1 MB, how it was made; AP at least 0.60 in fp32, every int8 within 0.03 of it."""
+    """Each of the five shipped files of one model has its card's hash and at most 1 MB.
+
+    The card says how the file was made. AP is at least 0.60 in fp32, and every int8 file is within
+    0.03 of it.
+    """
     assert {model.about.name for model in MODELS} == {"edgemeter-shapes"}
     scores = {
         (model.path.suffix[1:], model.about.precision): model.about.accuracy["value"]
@@ -64,7 +68,11 @@ def test_one_model_ships_in_every_format_and_precision_as_its_card_describes():
 
 @pytest.mark.torch
 def test_a_shipped_file_scores_what_its_card_states():
-    """The very file, run by its runtime on the shipped scenes, within 0.002; the int8 LiteRT file has no float at either end."""
+    """A shipped file scores its card's AP to within 0.002.
+
+    The very file is run by its runtime on the shipped scenes. The int8 LiteRT file has no float at
+    either end.
+    """
     scenes = open_folder(
         shipped_models.SCENES / "images", shipped_models.SCENES / "annotations.json"
     )
@@ -88,7 +96,7 @@ def test_a_shipped_file_scores_what_its_card_states():
 
 
 def test_a_card_is_read_back_as_it_was_written(tmp_path):
-    """Text and card agree both ways."""
+    """A written card reads back as an equal card, and its text as the same text."""
     for model in MODELS:
         with table_row(model.path.name):
             text = shipped_models.card_text(model.about)
@@ -102,7 +110,10 @@ BY_NAME = {entry.name: entry for entry in EVERY}
 
 
 def test_every_entry_can_be_acted_on():
-    """It names a decoder, an address or a way to make it, and its licence; the card of a fetched file fits it."""
+    """An entry names a decoder, an address or a way to make the file, and the licence.
+
+    The card of a fetched file fits it.
+    """
     for entry in EVERY:
         with table_row(entry.name):
             assert entry.licence in {"Apache-2.0", "AGPL-3.0", "MIT", "Llama-3.2", "Gemma"}
@@ -127,7 +138,7 @@ def test_every_entry_can_be_acted_on():
 
 
 def test_label_maps_agree_with_each_other():
-    """The 90 of COCO are the 80 with ten gaps: ids 12, 26, 29, 30, 45, 66, 68, 69, 71, 83."""
+    """The 80 labels of COCO are its 90 without ids 12, 26, 29, 30, 45, 66, 68, 69, 71 and 83."""
     maps = catalogue.label_maps()
     wide = maps["coco-90"]
     assert tuple(label for label in wide if label) == maps["coco-80"]
@@ -148,7 +159,10 @@ def test_label_maps_agree_with_each_other():
 
 @pytest.mark.realdata
 def test_an_entry_states_what_its_file_states(realdata):
-    """Hash and size; input, normalisation, decoder and classes, as recognised from the real file by its real runtime."""
+    """An entry agrees with the real file, as recognised by its real runtime.
+
+    Compared are hash and size, input, normalisation, decoder and classes.
+    """
     for entry in EVERY:
         if entry.sha256:
             path = (
@@ -177,7 +191,10 @@ def test_an_entry_states_what_its_file_states(realdata):
 
 
 def test_the_users_entries_come_before_ours(home):
-    """And one of another name beside them; of a name twice, neither would count."""
+    """A user's entry replaces ours of the same name, and one of another name is added.
+
+    Two entries of one name in a file are an error.
+    """
     write_catalogue(
         home / "catalogue.toml",
         make_entry("yolox-nano", "http://mine.example/m"),
@@ -193,7 +210,8 @@ def test_the_users_entries_come_before_ours(home):
 
 
 def test_a_wrong_catalogue_is_reported_with_the_key(home):
-    """One key changed in an entry that is right; and a file that is no TOML."""
+    """A wrong value in an entry is reported with its key; a file that is no TOML is reported, too.
+    """
     right = {**msgspec.to_builtins(make_entry("mine", "http://mine.example/m"))}
     path = home / "catalogue.toml"
     for change, why in (
@@ -220,7 +238,8 @@ def test_a_wrong_catalogue_is_reported_with_the_key(home):
 
 
 def test_a_catalogue_is_read_back_as_it_was_written(tmp_path):
-    """All entries of ours, every odd character, and one whose input is no picture."""
+    """All our entries, odd characters and an input that is no picture survive writing and reading.
+    """
     odd = make_entry("odd", "http://mine.example/m", source='"quotes" \\ back\n\ttab \x7f é 猫 🐈')
     words = {"classes": 2, "labels": ["yes", "no"]}
     heard = make_entry(

@@ -15,7 +15,7 @@ from edgemeter.models.catalogue.shipped_models import LANGUAGE_FOLDER, SHIPPED_B
 
 
 def test_a_sample_has_what_the_pages_name(tmp_path):
-    """Models with their cards, photographs, and annotations of these photographs."""
+    """A sample has models with their cards, photographs, and annotations of these."""
     folder = tmp_path / "new" / "trial"
     assert write_sample(folder) == sorted(
         [
@@ -37,7 +37,7 @@ def test_a_sample_has_what_the_pages_name(tmp_path):
 
 
 def test_a_sample_overwrites_nothing(tmp_path):
-    """A folder with anything in it stays as it is; an empty one is filled."""
+    """A folder with any file in it is left as it is; an empty one is filled."""
     folder = tmp_path / "full"
     folder.mkdir()
     (folder / "mine.txt").write_text("mine")
@@ -51,7 +51,7 @@ def test_a_sample_overwrites_nothing(tmp_path):
 
 
 def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(tmp_path, monkeypatch):
-    """Neither the folder nor a draft of it."""
+    """A full disk gives one line, and leaves neither the folder nor a draft of it."""
 
     def full(*_paths):
         raise OSError(errno.ENOSPC, "No space left on device", "b.jpg")
@@ -63,7 +63,8 @@ def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(tmp_path, monkeypatc
 
 
 def test_the_shipped_language_files_are_those_of_the_index_and_small():
-    """Hashes match, and all files together have less than 2 MB: they are part of the wheel."""
+    """The files have their hashes and take less than 2 MB together, as they are part of the wheel.
+    """
     index = msgspec.toml.decode((LANGUAGE_FOLDER / "language.toml").read_bytes())
     hashes = {entry["file"]: entry["sha256"] for entry in index["files"]}
     assert hashes == {path.name: model_file.sha256(path) for path in LANGUAGE_FOLDER.glob("*.gguf")}

@@ -22,7 +22,10 @@ from tests.fixtures.replay_case import replay_model
 
 
 def converted(monkeypatch, source, failing=(), calibration=None):
-    """Return the outcome of `convert_all` with converters that write nothing, and by format the name of the file converted."""
+    """Return the outcome of `convert_all`, and by format the name of the converted file.
+
+    The converters write nothing.
+    """
     bases = {}
 
     def convert(base, goal, _request):
@@ -40,7 +43,10 @@ def converted(monkeypatch, source, failing=(), calibration=None):
 
 
 def test_each_step_is_made_once(monkeypatch, tmp_path):
-    """What is made from the fp32 file of a PyTorch model is made from the file that was written, and not traced again."""
+    """Later formats are made from a written file, so that a PyTorch model is traced only once.
+
+    The file is the fp32 one.
+    """
     converted_files, bases = converted(monkeypatch, tmp_path / "m.pt2", calibration=tmp_path)
     assert {bases[name] for name in ("onnx-fp16", "onnx-int8")} == {"m_fp32.onnx"}
     assert {bases[name] for name in ("litert-fp16", "litert-int8")} == {"m_fp32.tflite"}
@@ -49,7 +55,11 @@ def test_each_step_is_made_once(monkeypatch, tmp_path):
 
 
 def test_a_converter_that_fails_ends_no_other(monkeypatch, tmp_path):
-    """Each format that is not there has a reason: of its own, of the file that it is made from, or that it needs images or a program."""
+    """A converter that fails stops no other, and each absent format has a reason.
+
+    The reason is its own, or that of the file that it is made from, or that it needs images or a
+    program.
+    """
     converted_files, bases = converted(monkeypatch, tmp_path / "m.pt2", failing=("litert-fp32",))
     assert converted_files.reasons["litert-fp32"] == "no converter for litert-fp32"
     assert converted_files.reasons["litert-fp16"].startswith("litert-fp32, ")
@@ -60,7 +70,7 @@ def test_a_converter_that_fails_ends_no_other(monkeypatch, tmp_path):
 
 
 def test_what_a_model_cannot_become_has_a_reason(monkeypatch, tmp_path):
-    """LiteRT is made from PyTorch only."""
+    """An ONNX file gets the reason that LiteRT files are made from PyTorch only."""
     reasons = converted(monkeypatch, tmp_path / "m.onnx", calibration=tmp_path)[0].reasons
     reason = "made from a PyTorch model only (.pt2 or TorchScript): give that"
     assert (reasons["litert-int8"], reasons["litert-fp32"], "onnx-fp16" in reasons) == (
@@ -82,7 +92,7 @@ def test_what_a_model_cannot_become_has_a_reason(monkeypatch, tmp_path):
 
 
 def test_an_extra_that_is_not_installed_is_named_before_the_first_conversion(monkeypatch, tmp_path):
-    """With the command; no conversion to its formats begins."""
+    """A missing extra is named with its install command before any of its conversions begins."""
     monkeypatch.setattr(board_formats, "which", lambda _: "compiler")
     monkeypatch.setattr(board_formats, "find_spec", lambda _: None)
     monkeypatch.setattr(board_formats, "_convert", lambda *_: tmp_path / "m_fp16.engine")
@@ -98,7 +108,10 @@ def test_an_extra_that_is_not_installed_is_named_before_the_first_conversion(mon
 
 
 def test_every_runtime_that_reads_a_file_is_measured(tmp_path):
-    """ONNX files by OpenVINO too; a LiteRT file not by an Edge TPU unless it was compiled for it."""
+    """Each file is measured by every runtime that reads it, so ONNX files by OpenVINO too.
+
+    A LiteRT file is measured by an Edge TPU only if it was compiled for it.
+    """
     converted_files = BoardFormats(
         {"litert-fp32": tmp_path / "m_fp32.tflite", "edgetpu": tmp_path / "m_int8_edgetpu.tflite"}
     )
@@ -109,7 +122,7 @@ def test_every_runtime_that_reads_a_file_is_measured(tmp_path):
 
 
 def test_wrong_usage_names_the_remedy(tmp_path):
-    """One line, before anything is converted."""
+    """Wrong usage is one line with the remedy, before anything is converted."""
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
     replay_model(tmp_path)
     for words, message in (
@@ -124,9 +137,10 @@ def test_wrong_usage_names_the_remedy(tmp_path):
 
 
 def test_a_converter_that_is_killed_or_ruins_the_model_has_a_reason(monkeypatch, tmp_path):
-    """The kernel ends what takes too much memory: a signal, no document and no message.
+    """A killed converter and a ruined model give a reason, and no file to measure.
 
-    Of a ruined model there is no file to measure.
+    The kernel ends a process that takes too much memory by a signal, so that there is no document
+    and no message.
     """
     monkeypatch.setattr(board_formats, "model_files", lambda path: [path])
     monkeypatch.setattr(board_formats, "find_spec", lambda _: "installed")
@@ -149,7 +163,11 @@ def test_a_converter_that_is_killed_or_ruins_the_model_has_a_reason(monkeypatch,
 
 
 def test_the_formats_are_compared_and_one_is_recommended(monkeypatch, tmp_path):
-    """B is twice as fast and kept its accuracy; C is faster and wrong; D does not run: it is left out, with its reason."""
+    """The formats are compared, and the fastest one that kept its accuracy is recommended.
+
+    B is twice as fast and kept its accuracy; C is faster and wrong; D does not run, so it is left
+    out with its reason.
+    """
     monkeypatch.chdir(tmp_path)
     for name in "abcd":
         (tmp_path / f"{name}.onnx").write_bytes(name.encode() * 1000)
@@ -206,7 +224,10 @@ def test_the_formats_are_compared_and_one_is_recommended(monkeypatch, tmp_path):
 @pytest.mark.convert
 @pytest.mark.nightly
 def test_a_shipped_model_is_converted_measured_and_one_is_picked(tmp_path):
-    """The real converters in their sandboxes and the real runtimes: a row a file and runtime, the files in the folder that was named."""
+    """A shipped model is converted, each file is measured by each runtime, and one is picked.
+
+    Converters in their sandboxes and runtimes are real; the files are in the folder that was named.
+    """
     command = [
         "-m",
         "edgemeter.agent.cli",

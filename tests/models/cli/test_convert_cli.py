@@ -1,4 +1,7 @@
-"""`edgemeter models convert`: what is refused before anything is imported or written, and what is printed."""
+"""Tests of `edgemeter models convert`.
+
+They check what is refused before anything is imported or written, and what is printed.
+"""
 
 import json
 import os
@@ -31,7 +34,10 @@ def invoke(*arguments):
 
 
 def test_a_format_is_asked_for_and_annotations_need_their_pictures():
-    """Usage, not a default that writes every format; ground truth alone scores nothing."""
+    """A command without a format is wrong usage, as no default writes every format.
+
+    Annotations without pictures are wrong usage too, as ground truth alone scores nothing.
+    """
     assert invoke("model.onnx").exit_code == 2
     result = invoke("model.onnx", "--to", "onnx-fp16", "--annotations", "val.json")
     assert (result.exit_code, "--annotations" in result.output) == (2, True)
@@ -40,7 +46,11 @@ def test_a_format_is_asked_for_and_annotations_need_their_pictures():
 
 
 def test_the_command_in_the_sandbox_has_every_word_and_the_models_path(tmp_path, monkeypatch):
-    """A flag that got lost on the way would print a table where JSON was asked for; the sandbox has no catalogue."""
+    """The command in the sandbox has every option and the model's path.
+
+    A lost flag would print a table where JSON was asked for. The sandbox has no catalogue, so names
+    cannot be looked up there.
+    """
     started = []
     monkeypatch.setattr(
         confined,
@@ -64,7 +74,7 @@ def test_the_command_in_the_sandbox_has_every_word_and_the_models_path(tmp_path,
 
 
 def test_a_source_that_is_no_model_is_one_line(tmp_path):
-    """Absent, empty, a pickle, half an archive."""
+    """An absent or empty file, a pickle and half an archive are each refused in one line."""
     for content in (None, b"", b"\x80\x02}q\x00.", b"PK\x03\x04 truncated"):
         with table_row(content):
             model = tmp_path / "model.pt2"
@@ -76,7 +86,7 @@ def test_a_source_that_is_no_model_is_one_line(tmp_path):
 
 
 def test_a_missing_converter_is_named_with_its_extra(monkeypatch, tmp_path):
-    """One line with what to install; no file is written."""
+    """A missing converter gives one line with the install command, and no file is written."""
     monkeypatch.setitem(sys.modules, "onnx", None)
     result = invoke(FIXTURES / "onnx.onnx", "--to", "onnx-fp16", "--output", tmp_path / "out")
     assert (result.exit_code, "pip install 'edgemeter[convert]'" in result.stderr) == (1, True)
@@ -86,7 +96,7 @@ def test_a_missing_converter_is_named_with_its_extra(monkeypatch, tmp_path):
 def test_data_that_do_not_fit_the_source_are_one_error_before_anything_is_converted(
     monkeypatch, tmp_path
 ):
-    """A conversion takes minutes, and would find the same for every format."""
+    """Unsuitable data are one error at the start, not one per format after minutes."""
     monkeypatch.setattr(conversion, "resolve_name", lambda _: pytest.fail("a maker is called"))
     Image.new("RGB", (64, 64)).save(tmp_path / "a.png")
     truth = {
@@ -111,7 +121,11 @@ def test_data_that_do_not_fit_the_source_are_one_error_before_anything_is_conver
 
 @pytest.mark.services
 def test_a_machine_without_a_sandbox_converts_only_what_is_called_trusted(tmp_path):
-    """A converter that a model takes over could remove every file of the user, so nothing is begun."""
+    """Without a sandbox, only a model that is called trusted is converted.
+
+    A converter that a model takes over could remove every file of the user, so nothing else is
+    begun.
+    """
     (tmp_path / "trtexec").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "trtexec").chmod(0o755)
     checkout = Path(__file__).parents[3]
@@ -146,7 +160,7 @@ def test_a_machine_without_a_sandbox_converts_only_what_is_called_trusted(tmp_pa
 @pytest.mark.convert
 @pytest.mark.nightly
 def test_the_json_has_every_figure(tmp_path):
-    """One document on stdout: verdict, accuracy before and after, sizes, how it was made."""
+    """The JSON is one document with verdict, accuracy before and after, sizes and recipe."""
     result = invoke(
         "edgemeter-shapes_fp32.onnx", "--to", "onnx-int8", "--output", tmp_path, "--format", "json"
     )
@@ -161,7 +175,7 @@ def test_the_json_has_every_figure(tmp_path):
 @pytest.mark.convert
 @pytest.mark.nightly
 def test_a_ruined_conversion_is_loud_and_fails(tmp_path):
-    """Status 1, a line that begins with RUINED, and no file under the name asked for."""
+    """A ruined conversion has status 1, a line that begins with RUINED, and no file."""
     (tmp_path / "black").mkdir()
     Image.new("RGB", (160, 160)).save(tmp_path / "black" / "black.png")
     result = invoke(
@@ -186,7 +200,10 @@ def test_a_ruined_conversion_is_loud_and_fails(tmp_path):
 @pytest.mark.nightly
 @pytest.mark.realdata
 def test_a_file_that_stayed_fp32_is_not_called_fp16(realdata, tmp_path):
-    """MLPerf Tiny's autoencoder: ai-edge-quantizer writes it as it was and says nothing."""
+    """A file that stayed fp32 is reported instead of being called fp16.
+
+    The quantiser ai-edge-quantizer writes MLPerf Tiny's autoencoder unchanged, and says nothing.
+    """
     model = realdata / "mlperf_tiny" / "ad01_fp32.tflite"
     words = [
         "models",
@@ -208,7 +225,10 @@ def test_a_file_that_stayed_fp32_is_not_called_fp16(realdata, tmp_path):
 
 @pytest.mark.convert
 def test_a_quantiser_works_in_its_sandbox(tmp_path):
-    """The real command in a process of its own, as a user calls it: its files are written, and nobody may execute them."""
+    """A quantiser in its sandbox writes its files, which nobody may execute.
+
+    The real command runs in a process of its own, as a user calls it.
+    """
     command = [
         "-m",
         "edgemeter.agent.cli",

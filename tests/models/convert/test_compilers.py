@@ -1,4 +1,7 @@
-"""Compilers, played by small programs that print what the real ones do: Google's for the Edge TPU and NVIDIA's trtexec."""
+"""Tests of compilers: Google's for the Edge TPU and NVIDIA's trtexec.
+
+Small programs play them, and print what the real ones do.
+"""
 
 import os
 from pathlib import Path
@@ -76,7 +79,10 @@ ENGINE = (
 
 @pytest.fixture
 def program(tmp_path, monkeypatch):
-    """Return a way to make a folder with a program that notes its arguments, prints a text, may write a file, and is on the PATH."""
+    """Return a function that makes a folder with a program, and puts it on the PATH.
+
+    The program notes its arguments, prints a text, and may write a file.
+    """
 
     def install(name, printed, write="", status=0):
         folder = tmp_path / "bin"
@@ -95,7 +101,7 @@ def program(tmp_path, monkeypatch):
 
 
 def test_operations_on_both_processors_are_read():
-    """63 and 2, with why each of the two stayed."""
+    """The 63 mapped and 2 unmapped operations are read, with the reason for each of the two."""
     facts = dict(compilers.read_coverage(PARTLY))
     left_on_cpu = facts.pop("left_on_cpu").split("; ")
     assert facts == {
@@ -120,7 +126,7 @@ def test_operations_on_both_processors_are_read():
 
 
 def test_without_a_compiler_one_line_names_where_to_get_it(tmp_path):
-    """Neither is a Python package."""
+    """A missing compiler gives one line that names its source, as neither is a Python package."""
     with pytest.raises(UnavailableError, match=r"coral\.ai"):
         compilers.make_edgetpu(MODEL, tmp_path / "out.tflite", NO_INPUTS)
     with pytest.raises(UnavailableError, match="install TensorRT"):
@@ -131,7 +137,10 @@ def test_without_a_compiler_one_line_names_where_to_get_it(tmp_path):
 
 @pytest.mark.services
 def test_a_model_is_compiled_or_refused_in_the_compilers_words(program, tmp_path):
-    """With an error status, and without: version 2 ends with 0 all the same."""
+    """A model is compiled, or refused in the compiler's words even where its status is 0.
+
+    Version 2 ends with 0 all the same.
+    """
     target = tmp_path / "out.tflite"
     refusal = (
         "Edge TPU Compiler version 16.0.384591198\n\nInvalid model: model.tflite\n"
@@ -151,7 +160,11 @@ def test_a_model_is_compiled_or_refused_in_the_compilers_words(program, tmp_path
 def test_an_engine_is_built_as_the_card_states_or_the_first_error_is_the_reason(
     program, tmp_path, monkeypatch
 ):
-    """Found in the Jetson's folder, which is not on the PATH there; TensorRT may be installed where no GPU is."""
+    """An engine is built as the card states, or the compiler's first error is the reason.
+
+    The program is found in the Jetson's folder, which is not on the PATH there. TensorRT may be
+    installed where no GPU is.
+    """
     path, model, engine = os.environ["PATH"], tmp_path / "a.onnx", tmp_path / "a.engine"
     for printed, kind, message in (
         (FAILED, ConfigError, "No importer registered"),

@@ -1,4 +1,7 @@
-"""The shipped detector in every format, by the real converters and runtimes; and conversions that ruin it."""
+"""Tests of the shipped detector in every format, by the real converters and runtimes.
+
+Others are of conversions that ruin it.
+"""
 
 import platform
 import subprocess
@@ -51,7 +54,10 @@ def written(tmp_path_factory):
 
 
 def test_every_format_is_written_and_keeps_the_accuracy(written):
-    """fp32 to 0.002, fp16 to 0.005, int8 to 0.03 of AP, as measured by the runtimes on the scenes that ship."""
+    """Every format is written, and its AP stays within 0.002 (fp32), 0.005 (fp16), 0.03 (int8).
+
+    The runtimes measure it on the scenes that ship.
+    """
     assert sorted(written) == sorted(HERE)
     for name in sorted(set(written) - SATURATES):
         written_file = written[name]
@@ -63,7 +69,11 @@ def test_every_format_is_written_and_keeps_the_accuracy(written):
 
 
 def test_fp32_forms_agree_to_rounding_and_smaller_precisions_make_smaller_files(written):
-    """Above 80 dB: a single wrong weight gives less; int8 is about a quarter, fp16 about half of fp32; an Edge TPU takes integers only."""
+    """Forms in fp32 agree above 80 dB, and smaller precisions make smaller files.
+
+    A single wrong weight gives less than 80 dB. An int8 file has about a quarter of the fp32 size,
+    fp16 about half. An Edge TPU takes integers only.
+    """
     for runtime in ("onnx", "litert"):
         fp32_bytes = written[f"{runtime}-fp32"].size_bytes
         assert written[f"{runtime}-fp16"].size_bytes < 0.6 * fp32_bytes
@@ -79,7 +89,10 @@ def test_fp32_forms_agree_to_rounding_and_smaller_precisions_make_smaller_files(
 
 
 def test_the_card_states_how_it_was_made_and_what_it_cost(written):
-    """Source and calibration by hash, tools by version, parity in figures; and the file is the one it describes."""
+    """The card states source and calibration by hash, tools by version, and parity in figures.
+
+    It describes the file beside it.
+    """
     written_file = written["litert-int8"]
     about = model_card.read_card(model_card.card_path(written_file.path))
     assert about.sha256 == model_file.sha256(written_file.path)
@@ -111,7 +124,10 @@ def test_the_card_states_how_it_was_made_and_what_it_cost(written):
 
 @pytest.mark.parametrize("goal", ["onnx-int8", "litert-int8"])
 def test_a_ruined_calibration_is_reported_as_ruined(tmp_path, goal):
-    """Ranges measured on black pictures: no file is left, nor that of an earlier conversion, and none of what was made on the way."""
+    """A calibration on black pictures ruins the model, and is reported as that.
+
+    No file is left, neither that of an earlier conversion nor one that was made on the way.
+    """
     (tmp_path / "black").mkdir()
     for number in range(3):
         Image.new("RGB", (160, 160)).save(tmp_path / "black" / f"{number}.png")
@@ -130,7 +146,10 @@ def test_a_ruined_calibration_is_reported_as_ruined(tmp_path, goal):
 
 
 def test_a_conversion_that_is_killed_leaves_nothing_that_is_taken_for_a_model(tmp_path):
-    """At any moment: what lies in the folder has no name that a runtime reads, or is whole and has its own card."""
+    """A conversion that is killed at any moment leaves nothing that is taken for a model.
+
+    A file in the folder has no name that a runtime reads, or it is whole and has its own card.
+    """
     out, code = (
         tmp_path / "out",
         (
@@ -166,7 +185,10 @@ def test_a_conversion_that_is_killed_leaves_nothing_that_is_taken_for_a_model(tm
 
 
 def test_of_one_folder_for_all_a_half_is_measured_on_and_a_half_compared(tmp_path):
-    """112 scenes; the card has the numbers, and its accuracy is on the compared ones."""
+    """With one folder of 112 scenes, half calibrates and the other half is compared.
+
+    The card has both numbers, and its accuracy is that on the compared half.
+    """
     conversion_request = request(
         tmp_path, ["onnx-int8"], source.shipped_scenes(), "edgemeter-shapes_fp32.onnx"
     )
@@ -180,7 +202,7 @@ def test_of_one_folder_for_all_a_half_is_measured_on_and_a_half_compared(tmp_pat
 
 
 def test_what_is_compared_only_on_what_its_ranges_were_measured_on_is_not_judged(tmp_path):
-    """Eight pictures and no others: the file is written, and nothing says that it is good."""
+    """Eight pictures for both purposes give a file, but no verdict that it is good."""
     few = open_folder(source.shipped_scenes().items[0].path.parent, subset=8)
     conversion_request = request(tmp_path, ["onnx-int8"], few, "edgemeter-shapes_fp32.onnx", few)
     ((converted,), _) = conversion.convert(conversion_request, no_progress)
@@ -194,7 +216,7 @@ def test_what_is_compared_only_on_what_its_ranges_were_measured_on_is_not_judged
 
 
 def test_a_file_with_a_fixed_batch_is_calibrated_and_scored_in_whole_batches(tmp_path):
-    """The shipped detector for four images a call: as accurate as with one, in fp32 and in int8."""
+    """The shipped detector for four images a call is as accurate as for one, in fp32 and int8."""
     onnx = import_module("onnx")
     shipped = source.find_source("edgemeter-shapes_fp32.onnx")
     model = onnx.load(str(shipped))
@@ -225,7 +247,10 @@ def test_a_file_with_a_fixed_batch_is_calibrated_and_scored_in_whole_batches(tmp
 
 
 def test_ways_that_do_not_exist_are_refused_before_anything_is_run(tmp_path):
-    """With what to give instead; where pictures are missing, the other format of the same request is written."""
+    """Impossible conversions are refused before anything runs, with what to give instead.
+
+    Where pictures are missing, the other format of the same request is written.
+    """
     for goal, name in (
         ("litert-int8", "edgemeter-shapes_fp32.onnx"),
         ("onnx-fp16", "edgemeter-shapes_int8.onnx"),

@@ -14,7 +14,10 @@ class Foreign(Exception):  # noqa: N818 - as ONNX Runtime names its own
 
 
 def test_a_converters_error_is_one_line_with_what_to_do():
-    """Its kind, its words and the advice; a missing library with what to install."""
+    """A converter's error is one line with its kind, its words and the advice.
+
+    For a missing library the line says what to install.
+    """
     for raised, becomes in (
         (ValueError("no\nlegs"), ConfigError),
         (AssertionError(), ConfigError),
@@ -32,7 +35,7 @@ def test_a_converters_error_is_one_line_with_what_to_do():
 
 
 def test_what_is_no_converters_passes():
-    """Ctrl-C, the end of the program and an error of ours leave the block as the same object."""
+    """Ctrl-C, the program's end and our own errors leave the block as the same object."""
     for raised in (KeyboardInterrupt(), MeasurementError("ours"), SystemExit(3)):
         with table_row(raised):
             with (

@@ -9,7 +9,10 @@ CONVERT = Path(formats.__file__).parent
 
 
 def test_the_way_leads_over_the_forms_between():
-    """Each form is made from the one before it; no way leads back or across, and no two formats write one file."""
+    """Each form is made from the one before it, and never back or across.
+
+    No two formats write one file.
+    """
     for start, goal in (
         ("onnx-fp32", "litert-int8"),
         ("litert-int8", "litert-fp16"),
@@ -30,7 +33,10 @@ def test_the_way_leads_over_the_forms_between():
 
 
 def test_every_format_has_a_maker():
-    """The table names functions that are there; the module is not imported, because it may need PyTorch."""
+    """Every maker in the table is a function that exists.
+
+    The module is not imported, because it may need PyTorch.
+    """
     for entry in formats.FORMATS.values():
         module, _, function = entry.maker.partition(":")
         source = (CONVERT / f"{module.rpartition('.')[2]}.py").read_text()

@@ -1,4 +1,7 @@
-"""Conversions of a classifier that give one answer whatever they see: found without ground truth, and no good one among them."""
+"""Tests of converted classifiers that give one answer whatever they see.
+
+They are found without ground truth, and no good one is among them.
+"""
 
 from importlib import import_module
 
@@ -27,7 +30,10 @@ classes = 2
 
 
 def photographs(folder, brightness):
-    """Return photographs of a grey ground with a spot, which is as bright as each of these and lies elsewhere in each."""
+    """Return grey photographs with a spot, one for each of these brightnesses.
+
+    The spot lies elsewhere in each.
+    """
     folder.mkdir()
     draw = np.random.default_rng(5)
     for number, level in enumerate(brightness):
@@ -39,9 +45,9 @@ def photographs(folder, brightness):
 
 
 def write(path, card, nodes, constants, shape):
-    """Write a model with its card; `nodes` are (operator, inputs, output, attributes), from `image` to `out`.
+    """Write a model with its card; `nodes` are (operator, inputs, output, attributes).
 
-    One more, which nothing reads, lets it pass for int8.
+    They lead from `image` to `out`. One more, which nothing reads, lets the model pass for int8.
     """
     onnx = import_module("onnx")
     nodes, constants = (
@@ -108,7 +114,11 @@ def verdict(first, other, data):
 
 
 def test_a_conversion_with_one_answer_for_all_photographs_is_ruined_and_a_good_one_is_not(tmp_path):
-    """Although its values flicker, and it has 85% of the predictions in common: most photographs have that answer."""
+    """A conversion with one answer for all photographs is ruined, and a good one is not.
+
+    Its values flicker, and it has 85% of the predictions in common, as most photographs have that
+    answer.
+    """
     # Three of twenty spots are bright.
     data = photographs(tmp_path / "d", [70] * 17 + [250] * 3)
     good, collapsed = (
@@ -127,7 +137,7 @@ def test_a_conversion_with_one_answer_for_all_photographs_is_ruined_and_a_good_o
 
 
 def test_a_source_with_one_answer_for_these_photographs_proves_nothing(tmp_path):
-    """Nothing is said of a conversion by twenty photographs of one thing; neither that it is good nor that it is ruined."""
+    """Twenty photographs to which the source gives one answer prove neither good nor ruined."""
     data = photographs(tmp_path / "d", [65] * 20)
     good, collapsed = (
         classifier(tmp_path / "good.onnx", gain=1e-3),

@@ -17,7 +17,10 @@ IMAGES = [DRAW.random((1, 3, 8, 8), dtype=np.float32) for _ in range(6)]
 
 @pytest.fixture
 def joined(tmp_path):
-    """Return a small detector whose one output holds boxes up to some hundred pixels beside scores of 0..1."""
+    """Return a small detector with one output of boxes in pixels beside scores of 0..1.
+
+    Boxes have values up to some hundreds.
+    """
     onnx = import_module("onnx")
     make = onnx.helper
     weights = {
@@ -56,7 +59,11 @@ def to_int8(source, target, *, is_symmetric=False):
 
 
 def test_scores_beside_pixels_survive_int8(joined, tmp_path):
-    """One scale for both would round every score to 0 or 1: what joins them stays float, and the facts have it."""
+    """Scores in one output with pixel coordinates survive int8.
+
+    One scale for both would round every score to 0 or 1, so the operator that joins them stays
+    float, and the facts say so.
+    """
     target = tmp_path / "int8.onnx"
     assert to_int8(joined, target)["float_nodes"] == 2
     np.testing.assert_allclose(run(target)[0, 4:], run(joined)[0, 4:], atol=0.05)
@@ -64,7 +71,10 @@ def test_scores_beside_pixels_survive_int8(joined, tmp_path):
 
 
 def test_an_old_operator_set_is_brought_up_to_date(joined, tmp_path):
-    """Weights per channel need set 13; many published models have 11."""
+    """A file with operator set 11 is converted to int8, and its values stay.
+
+    Weights per channel need set 13; many published models have 11.
+    """
     onnx = import_module("onnx")
     model = onnx.load(str(joined))
     model.opset_import[0].version = 11
@@ -75,7 +85,7 @@ def test_an_old_operator_set_is_brought_up_to_date(joined, tmp_path):
 
 
 def test_symmetric_files_have_zero_points_of_zero(joined, tmp_path):
-    """Every zero point in the file is 0: TensorRT takes no other."""
+    """Every zero point in a symmetric file is 0, because TensorRT takes no other."""
     onnx = import_module("onnx")
     target = tmp_path / "int8.onnx"
     to_int8(joined, target, is_symmetric=True)
@@ -91,7 +101,10 @@ def test_symmetric_files_have_zero_points_of_zero(joined, tmp_path):
 
 
 def test_fp16_stays_close(joined, tmp_path):
-    """Relative to the largest value, boxes and scores by themselves; input and output stay float32."""
+    """Outputs in fp16 stay close, relative to the largest value of boxes and of scores.
+
+    Input and output stay float32.
+    """
     target = tmp_path / "fp16.onnx"
     onnx_precisions.make_fp16(joined, target, MakerInputs())
     expected, actual = run(joined)[0], run(target)[0]

@@ -12,7 +12,7 @@ from edgemeter.models.convert.parity import noise_inputs
 
 
 def test_outputs_in_another_order_are_matched_by_their_values():
-    """Two of one shape, swapped; their names need not agree.
+    """Two outputs of one shape are matched by their values, though their names disagree.
 
     The shape decides before the values do.
     """
@@ -23,7 +23,7 @@ def test_outputs_in_another_order_are_matched_by_their_values():
 
 
 def test_the_same_file_agrees_with_itself():
-    """A tiny ONNX model on noise, by ONNX Runtime."""
+    """A tiny ONNX model agrees with itself on noise, by ONNX Runtime."""
     model = Path(__file__).parents[2] / "fixtures" / "runtimes" / "onnx.onnx"
     runtime = runtimes.create("onnx")
     loaded = runtime.load(model, runtimes.Options())

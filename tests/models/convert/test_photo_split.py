@@ -1,4 +1,7 @@
-"""What ranges are measured on is not what judges the file: the parts of the photographs, and their sizes."""
+"""Tests of how photographs are divided between calibration and comparison, and of the parts' sizes.
+
+Ranges are not measured on the photographs that judge the file.
+"""
 
 import json
 import shutil
@@ -27,7 +30,11 @@ def parts_of(measured, pictures):
 
 
 def test_of_what_both_hold_each_gets_a_half_unless_that_leaves_too_few(tmp_path):
-    """One folder of 14 serves whole for both, which is no judgement; two folders without a photograph in common serve whole."""
+    """Photographs that both sets hold are halved between them unless that leaves too few.
+
+    One folder of 14 serves whole for both, which gives no judgement; two folders without a
+    photograph in common serve whole.
+    """
     sizes = {}
     for count in (1, 14, 15, 32):
         data = photographs(tmp_path / str(count), count)
@@ -41,7 +48,7 @@ def test_of_what_both_hold_each_gets_a_half_unless_that_leaves_too_few(tmp_path)
 
 
 def test_the_parts_are_the_same_whatever_the_photographs_are_called(tmp_path):
-    """They follow from the contents: renamed, or in another order, none changes its part."""
+    """The parts follow from the contents, so that names and order of photographs do not count."""
     data = photographs(tmp_path / "d", 40)
     first = parts_of(data, None)
     assert len(set.union(*first)) == sum(len(part) for part in first) == 40
@@ -72,7 +79,10 @@ def test_ground_truth_goes_with_its_photographs(tmp_path):
 
 
 def test_a_photograph_that_is_there_twice_stays_a_copy_of_itself(tmp_path):
-    """The places of copies are those in the part, not those in the whole: a score that looks them up finds the same photograph."""
+    """Copies of a photograph are marked by their places in the part, not in the whole.
+
+    A score that looks a copy up finds the same photograph.
+    """
     data = photographs(tmp_path / "d", 20)
     for number in (2, 5, 11, 17):
         shutil.copyfile(data.items[number].path, tmp_path / "d" / f"z{number}.png")

@@ -1,4 +1,7 @@
-"""PyTorch programs that the converters cannot write as they are: sizes taken out of tensors, squares, and weights in another layout."""
+"""PyTorch programs that the converters cannot write as they are.
+
+They take sizes out of tensors, square, and have weights in another layout.
+"""
 
 from importlib import import_module
 
@@ -14,7 +17,10 @@ SHAPE = (1, 3, 16, 16)
 
 
 def traced(path):
-    """Write a TorchScript file that enlarges by the size of a tensor and squares, its weights with the channels last; return it."""
+    """Write a TorchScript file that enlarges by a tensor's size and squares; return its path.
+
+    Its weights have the channels last.
+    """
     torch = import_module("torch")
     functional = torch.nn.functional
 
@@ -43,7 +49,7 @@ def traced(path):
     [("make_onnx", "onnx", "onnx"), ("make_litert", "litert", "tflite")],
 )
 def test_a_program_of_sizes_and_squares_is_converted(tmp_path, maker, runtime, ending):
-    """The values are those of PyTorch."""
+    """The converted program of sizes and squares computes the values of PyTorch."""
     torch = import_module("torch")
     program = import_module("edgemeter.models.convert.torch_program")
     model, target = traced(tmp_path / "m.torchscript"), tmp_path / f"m.{ending}"

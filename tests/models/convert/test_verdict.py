@@ -20,26 +20,29 @@ def compared(*pairs):
 
 
 def test_the_ratio_of_signal_to_noise_is_that_of_the_definition():
-    """A tenth too much everywhere: the noise has a hundredth of the energy, 20 dB."""
+    """A tenth too much everywhere is a hundredth of the energy as noise, which is 20 dB."""
     assert compared((RAMP, RAMP * np.float32(1.1))).snr_db == pytest.approx(20.0, abs=1e-3)
 
 
 def test_equal_outputs_have_no_noise_and_other_shapes_no_figure():
-    """Infinite, not a division by zero; no figure rather than a broadcast one; a source of zeros has no signal."""
+    """Equal outputs have an infinite ratio, and outputs of other shapes no figure.
+
+    There is neither a division by zero nor broadcasting. A source of zeros has no signal.
+    """
     assert compared((RAMP, RAMP)).snr_db == math.inf
     assert compared((RAMP, RAMP[:, :1])).snr_db is None
     assert compared((RAMP * 0, RAMP)).snr_db == -math.inf
 
 
 def test_the_worst_output_counts():
-    """Boxes that agree do not hide scores that do not."""
+    """The worst output gives the ratio, so that good boxes do not hide bad scores."""
     both = Agreement()
     both.add([RAMP * 100, RAMP], [RAMP * 100, RAMP * np.float32(1.1)])
     assert both.snr_db == pytest.approx(20.0, abs=1e-3)
 
 
 def test_energies_are_summed_over_all_inputs():
-    """An input of large values outweighs one of small ones, as in one long vector."""
+    """Energies are summed over all inputs as in one long vector, so that large values outweigh."""
     summed = compared((RAMP, RAMP), (RAMP * 10, RAMP * 11))
     joined = np.concatenate([RAMP, RAMP * 10], axis=1).astype(float)
     noise = np.concatenate([RAMP * 0, RAMP], axis=1).astype(float)
@@ -47,7 +50,7 @@ def test_energies_are_summed_over_all_inputs():
 
 
 def test_what_is_not_finite_is_counted_and_not_averaged():
-    """One NaN or infinity in one of two inputs; NaN on both sides is not the conversion's."""
+    """One NaN or infinity is counted, not averaged; NaN on both sides is not the conversion's."""
     for bad in (np.nan, np.inf):
         with table_row(bad):
             broken = RAMP.copy()
@@ -60,7 +63,7 @@ def test_what_is_not_finite_is_counted_and_not_averaged():
 
 
 def test_with_ground_truth_the_accuracy_decides():
-    """The loss of accuracy gives the verdict, whatever the tensors say."""
+    """With ground truth the loss of accuracy gives the verdict, whatever the tensors say."""
     for precision, before, after, state in (
         ("fp32", 0.75, 0.7485, "ok"),
         ("fp32", 0.75, 0.747, "degraded"),
@@ -82,7 +85,11 @@ def test_with_ground_truth_the_accuracy_decides():
 
 
 def test_without_ground_truth_the_predictions_in_common_decide_and_of_an_unknown_model_the_outputs():
-    """The share of objects that source and product both show gives the verdict; where outputs cannot be compared nothing is called ok."""
+    """Without ground truth the share of common predictions gives the verdict.
+
+    It is the share of objects that source and product both show. Of an unknown model the outputs
+    are compared; where they cannot be, nothing is called ok.
+    """
     for same, state in ((0.85, "ok"), (0.84, "degraded"), (0.6, "degraded"), (0.59, "ruined")):
         assert judge_conversion("int8", agreement(same=same), None, None).state == state, (
             f"{same!r}"
@@ -98,14 +105,18 @@ def test_without_ground_truth_the_predictions_in_common_decide_and_of_an_unknown
 
 
 def test_a_wrong_weight_shows_although_the_accuracy_does_not():
-    """An fp32 file agrees to rounding, or it is another model."""
+    """An fp32 file with a wrong weight is not ok, because it has to agree to rounding."""
     verdict = judge_conversion("fp32", agreement(35.0), 0.75, 0.75)
     assert (verdict.state, "35.0 dB" in verdict.reason) == ("degraded", True)
     assert judge_conversion("fp32", agreement(math.inf), 0.75, 0.75).state == "ok"
 
 
 def test_nan_one_output_for_all_and_a_source_that_detects_nothing_prove_nothing():
-    """Even with the accuracy of a lucky set; 0 before and 0 after is not ok: the predictions decide."""
+    """NaN, one answer for all, and a source that detects nothing prove nothing.
+
+    That holds even with the accuracy of a lucky set. An accuracy of 0 before and after is not ok;
+    the predictions decide.
+    """
     assert judge_conversion("fp16", agreement(not_finite=1), 0.75, 0.75).state == "ruined"
     assert (
         judge_conversion("int8", agreement(same=0.8, repeats=[True] * 10), 0.75, 0.75).state

@@ -21,7 +21,7 @@ def fetched(server, home, invoke):
 
 
 def test_what_is_fetched_is_listed_and_cleared(home, invoke):
-    """By name, then all; a name that is not there is an error in one line."""
+    """Fetched models are listed and cleared by name or all; an unknown name is a one-line error."""
     assert [line.split()[:2] for line in invoke("cache", "list").stdout.splitlines()[-2:]] == [
         ["a", "fetched"],
         ["b", "fetched"],
@@ -36,7 +36,7 @@ def test_what_is_fetched_is_listed_and_cleared(home, invoke):
 
 
 def test_a_model_being_fetched_is_not_removed(home, invoke):
-    """Its folder is locked by another process."""
+    """A model that another process is fetching is not removed, because its folder is locked."""
     with (home / "models" / "a" / LOCK).open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert invoke("cache", "clear").stdout == "being fetched, kept: a\nremoved: b\n"
@@ -44,7 +44,7 @@ def test_a_model_being_fetched_is_not_removed(home, invoke):
 
 
 def test_what_is_not_the_caches_is_never_removed(home, invoke):
-    """Folders and files that somebody else put there."""
+    """Folders and files that somebody else put into the cache are never removed."""
     photographs = home / "models" / "photographs"
     photographs.mkdir(parents=True)
     (photographs / "mine.jpg").write_bytes(b"x")
@@ -54,7 +54,7 @@ def test_what_is_not_the_caches_is_never_removed(home, invoke):
 
 
 def test_unfinished_downloads_are_listed_and_cleared(home, invoke):
-    """They take room too: the list shows them with their size, and `clear` removes them."""
+    """Unfinished downloads are listed with their size, and `clear` removes them."""
     folder = home / "models" / "c"
     folder.mkdir()
     (folder / LOCK).touch()

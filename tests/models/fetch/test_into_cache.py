@@ -32,7 +32,10 @@ def file_of(home, name):
 
 
 def test_a_fetched_model_has_its_card_beside_it(server, home, invoke, catalogue):
-    """`edgemeter run --model` needs nothing else: task, decoder, input, labels, hash and licence."""
+    """A fetched model has a card with all that `edgemeter run --model` needs.
+
+    It states task, decoder, input, labels, hash and licence.
+    """
     catalogue(make_entry("mine", server.put("/mine.onnx", BODY), BODY))
     result = invoke("fetch", "mine")
     path = file_of(home, "mine")
@@ -49,7 +52,7 @@ def test_a_fetched_model_has_its_card_beside_it(server, home, invoke, catalogue)
 
 
 def test_a_model_that_is_here_is_not_fetched_again(server, invoke, catalogue):
-    """And its card, which its owner may have corrected, stays."""
+    """A fetched model is not fetched again, and its card keeps its owner's corrections."""
     catalogue(make_entry("mine", server.put("/mine.onnx", BODY), BODY))
     first = json.loads(invoke("fetch", "mine", "--format", "json").stdout)["fetched"][0]
     with open(first["path"] + ".toml", "a") as text:  # noqa: PTH123
@@ -62,7 +65,7 @@ def test_a_model_that_is_here_is_not_fetched_again(server, invoke, catalogue):
 
 
 def test_a_changed_cached_file_is_found_and_fetched_again(server, home, invoke, catalogue):
-    """One bit of a card that wears out: `verify` says so and fails, `fetch` mends it."""
+    """One flipped bit makes `verify` fail, and `fetch` downloads the file again."""
     catalogue(make_entry("mine", server.put("/mine.onnx", BODY), BODY))
     invoke("fetch", "mine")
     path = file_of(home, "mine")
@@ -79,7 +82,7 @@ def test_a_changed_cached_file_is_found_and_fetched_again(server, home, invoke, 
 
 
 def test_a_wrong_hash_is_never_kept(server, home, invoke, catalogue):
-    """Same length, other bytes: both hashes are shown and nothing is left, not even a part."""
+    """A file of the same length with another hash is not kept; the error shows both hashes."""
     catalogue(make_entry("mine", server.put("/mine.onnx", content(400_000, seed=1)), BODY))
     with pytest.raises(UnavailableError, match=f"sha256 (?!{SHA256}).* {SHA256}"):
         invoke("fetch", "mine")
@@ -88,7 +91,10 @@ def test_a_wrong_hash_is_never_kept(server, home, invoke, catalogue):
 
 
 def test_a_cut_download_is_continued_once(server, home, invoke, catalogue):
-    """At once from where it broke, where the server can do that; cut a second time, what has arrived is kept for the next fetch."""
+    """A cut download is continued at once from where it broke, where the server can do that.
+
+    After a second cut, the part that has arrived is kept for the next fetch.
+    """
     for number, (has_ranges, ranges) in enumerate(
         ((True, [None, "bytes=100000-"]), (False, [None, "bytes=100000-"]))
     ):
@@ -113,7 +119,7 @@ def test_a_cut_download_is_continued_once(server, home, invoke, catalogue):
 
 
 def test_what_cannot_be_fetched_is_one_line(server, home, invoke, catalogue):
-    """Absent, another size, no network; nothing is left that could be taken for the model."""
+    """An absent file, another size or no network is one line, and leaves nothing like a model."""
     catalogue(
         make_entry("absent", server.address + "/absent", BODY),
         make_entry("short", server.put("/short", BODY[:-1]), BODY),
@@ -133,7 +139,10 @@ def test_what_cannot_be_fetched_is_one_line(server, home, invoke, catalogue):
 
 
 def test_without_a_hash_consent_is_asked_and_the_hash_kept(server, home, invoke, catalogue):
-    """Then another file under the same name is refused, also after the first is gone."""
+    """A file without a known hash needs consent; then its hash is kept.
+
+    Another file under the same name is refused, also after the first is gone.
+    """
     catalogue(make_entry("mine", server.put("/mine.onnx", BODY)))
     with pytest.raises(ConfigError, match="--accept-unverified"):
         invoke("fetch", "mine")
@@ -155,7 +164,10 @@ def test_without_a_hash_consent_is_asked_and_the_hash_kept(server, home, invoke,
 def test_a_language_model_has_no_card_and_one_that_fails_stops_no_other(
     server, home, invoke, catalogue
 ):
-    """Its file describes itself; it is verified and found again as any other."""
+    """A language model needs no card, because its file describes itself.
+
+    It is verified and found again as any other. One that fails stops no other.
+    """
     changes = {"task": "generation", "input": None, "labels": None, "file": "mine.gguf"}
     catalogue(
         make_entry("mine", server.put("/mine.gguf", BODY), BODY, **changes),
@@ -190,7 +202,7 @@ def packed(kind, names):
     [("zip", "detect.tflite", "detect.tflite"), ("tgz", "a/m.onnx", "./a/m.onnx")],
 )
 def test_a_model_is_taken_out_of_its_archive(server, home, invoke, catalogue, kind, member, inside):
-    """Nothing else of it is written, wherever its names point."""
+    """Only the model is taken out of an archive, wherever its members' names point."""
     archive = packed(kind, {"../../escaped": b"x", inside: BODY, "labels.txt": b"y"})
     catalogue(make_entry("mine", server.put(f"/m.{kind}", archive), BODY, member=member))
     invoke("fetch", "mine")
@@ -203,7 +215,7 @@ def test_a_model_is_taken_out_of_its_archive(server, home, invoke, catalogue, ki
 
 
 def test_a_bad_archive_is_reported_and_not_kept(server, home, invoke, catalogue):
-    """Another archive, a truncated one, one that unpacks to too much, a page instead of a file."""
+    """A wrong, truncated or oversized archive, or a page instead of a file, is not kept."""
     for number, (archive, why) in enumerate(
         (
             (
@@ -252,7 +264,11 @@ def start(*arguments, under=()):
 def test_a_killed_fetch_goes_on_where_it_was_and_two_fetch_the_same_once(
     listening, home, catalogue
 ):
-    """SIGKILL in the middle: the next two ask for the rest together, one fetches it, and the file is whole."""
+    """A fetch that is killed is continued by the next one, and two fetch a file only once.
+
+    After SIGKILL in the middle the next two ask for the rest together; one fetches it, and the file
+    is whole.
+    """
     catalogue(make_entry("mine", listening.put("/mine.onnx", BODY, drip_s=0.05), BODY))
     process = start("fetch", "mine")
     part = home / "models" / "mine" / ".mine.onnx.part"
@@ -273,7 +289,10 @@ def test_a_killed_fetch_goes_on_where_it_was_and_two_fetch_the_same_once(
 
 @pytest.mark.needs("prlimit")
 def test_a_full_disk_is_one_line_and_keeps_what_has_arrived(listening, home, invoke, catalogue):
-    """The system refuses to write beyond 100,000 bytes; with room again the rest follows."""
+    """A full disk is one line, and the part that has arrived is kept for the next fetch.
+
+    The system refuses to write beyond 100,000 bytes; with room again the rest follows.
+    """
     catalogue(make_entry("mine", listening.put("/mine.onnx", BODY), BODY))
     limited = start("fetch", "mine", under=("prlimit", "--fsize=100000"))
     _, errors = limited.communicate()

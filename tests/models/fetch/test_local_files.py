@@ -15,7 +15,7 @@ SHIPPED = "edgemeter-shapes_int8.tflite"
 
 
 def test_a_fetched_model_is_its_file_in_the_cache(server, home, invoke):
-    """`edgemeter run NAME` after `edgemeter models fetch NAME`."""
+    """After `edgemeter models fetch NAME`, `edgemeter run NAME` uses the file in the cache."""
     body = content(4_000)
     write_catalogue(
         home / "catalogue.toml", make_entry("mine", server.put("/mine.onnx", body), body)
@@ -26,7 +26,7 @@ def test_a_fetched_model_is_its_file_in_the_cache(server, home, invoke):
 
 @pytest.mark.usefixtures("inspected_here")
 def test_an_added_model_is_its_file_where_it_lies(tmp_path, invoke):
-    """The user's own models have names too, until their file goes."""
+    """An added model is found by its name where it lies, until its file goes."""
     path = tmp_path / "own.tflite"
     path.write_bytes((SHIPPED_FOLDER / SHIPPED).read_bytes())
     invoke("add", path, "--name", "mine")
@@ -37,7 +37,10 @@ def test_an_added_model_is_its_file_where_it_lies(tmp_path, invoke):
 
 
 def test_a_shipped_model_needs_no_folder(tmp_path, monkeypatch):
-    """A file of that name in the working directory comes first; what can only be meant as a file stays a path."""
+    """A shipped model is found by its name, unless the working directory has such a file.
+
+    A text that can only be a path stays a path.
+    """
     for path in ("models/none.onnx", "none.onnx"):
         assert str(model_path(path)) == str(Path(path)), f"{path!r}"
     monkeypatch.chdir(tmp_path)
@@ -48,7 +51,7 @@ def test_a_shipped_model_needs_no_folder(tmp_path, monkeypatch):
 
 
 def test_a_name_without_a_file_names_the_remedy(home):
-    """Fetch it, make it, spell it, or look it up: one line each."""
+    """A name without a file gives one line: fetch it, make it, spell it or look it up."""
     exported = make_entry("made", None, how="yolo export")
     write_catalogue(
         home / "catalogue.toml",

@@ -1,4 +1,7 @@
-"""One board stops nobody: real floods by a client with a real certificate, at a real broker, service and command."""
+"""Tests that one board stops nobody.
+
+A client with a real certificate floods a real broker, service and command.
+"""
 
 import json
 import socket
@@ -26,7 +29,10 @@ FLOOD_S = 6.0
 
 
 def flood(board, name):
-    """Flood a topic over raw TLS lines with the board's certificate, anew where it is cut; return how often it tried to come in."""
+    """Flood a topic over raw TLS connections with the board's certificate.
+
+    A connection that is cut is opened anew. Returns: how often it tried to connect.
+    """
     topic = f"edgemeter/v1/lab/{name}/job"
     block = b"".join(
         publish_packet(topic, REPORT % number, version="3.1.1") for number in range(2000)
@@ -130,7 +136,10 @@ def may_publish(board, name):
 
 
 def test_a_flooder_is_banned_for_a_time_and_others_have_their_jobs(running_lab):
-    """Cut, refused, named in the list; `accept` ends the ban, and where it ends by itself the next one is longer."""
+    """A flooder is cut, refused and named in the list, and other devices have their jobs.
+
+    `accept` ends the ban; where it ends by itself, the next one is longer.
+    """
     lab = running_lab
     honest, attacker = HonestBoard(lab.joined("honest", "1"), "honest"), lab.joined("attacker", "2")
     pool = lab.stack.enter_context(ThreadPoolExecutor())
@@ -156,7 +165,11 @@ def test_a_flooder_is_banned_for_a_time_and_others_have_their_jobs(running_lab):
 
 
 def test_a_thief_of_a_client_id_is_banned_and_its_victim_comes_back(running_lab):
-    """Each of the two would end the other's session again and again; the service reads of it in mosquitto's log."""
+    """A thief of a client id is banned, and its victim comes back.
+
+    Each of the two would end the other's session again and again; the service reads of it in
+    mosquitto's log.
+    """
     lab = running_lab
     victim_board, thief_board = lab.joined("pi-1", "1"), lab.joined("pi-2", "2")
     victim, thief = victim_board.client("pi-1"), thief_board.client("pi-1")

@@ -24,7 +24,7 @@ def drain(inbox):
 
 
 def test_devices_take_turns_and_each_keeps_its_order():
-    """Whoever comes behind a hundred messages of another waits for one of them."""
+    """A device behind a hundred messages of another waits for only one of them."""
     inbox = ServiceInbox(still)
     for number in range(100):
         inbox.put(message("bad", number))
@@ -36,7 +36,7 @@ def test_devices_take_turns_and_each_keeps_its_order():
 
 
 def test_a_device_fills_no_more_than_its_share_and_its_newest_messages_stay():
-    """By messages and by bytes: the last state counts."""
+    """A device's messages are bounded in number and bytes, and the newest stay."""
     inbox = ServiceInbox(still)
     for number in range(1000):
         inbox.put(message("bad", number))
@@ -47,7 +47,10 @@ def test_a_device_fills_no_more_than_its_share_and_its_newest_messages_stay():
 
 
 def test_a_flooder_is_named_once_and_what_a_banned_one_sends_is_dropped():
-    """A burst is no flood, nor is what the server's own parts send."""
+    """A flooder is named once and its messages are dropped during its ban.
+
+    A burst is no flood, nor is traffic of the server's own parts.
+    """
     inbox = ServiceInbox(still)
     for number in range(1000):
         inbox.put(message("busy", number))
@@ -65,7 +68,7 @@ def test_a_flooder_is_named_once_and_what_a_banned_one_sends_is_dropped():
 
 
 def test_a_message_is_its_senders():
-    """A device's, or that of a part of the server, which nobody bans."""
+    """A message belongs to a device, or to a part of the server, which nobody bans."""
     for topic, expected in (
         ("edgemeter/v1/lab/pi-1/job", "pi-1"),
         ("edgemeter/v1/lab/edgemeter-operator/state", "edgemeter/v1/lab/edgemeter-operator/state"),
@@ -77,7 +80,11 @@ def test_a_message_is_its_senders():
 
 
 def test_what_nobody_will_take_is_given_back(monkeypatch):
-    """The broker sends no more of QoS 1 than is acknowledged; of QoS 0 it knows no bound, so what comes beyond ours is dropped."""
+    """A message that nobody will take gives its place in the inbox back.
+
+    The broker sends no more messages of QoS 1 than are acknowledged; those of QoS 0 have no bound
+    there, so what exceeds ours is dropped.
+    """
     monkeypatch.setattr(inboxes, "MOST_WAITING", 10)
     inbox = ServiceInbox(still)
     assert [inbox.put(message(f"pi-{number}")) for number in range(10)] == [[]] * 10

@@ -15,7 +15,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_a_handler_receives_what_fits_its_subscription():
-    """A subscription's wildcards stand for what they stand for at the broker."""
+    """A subscription's wildcards match the same topics as at the broker."""
     for pattern, topic, expected in (
         ("edgemeter/v1/+/+/job", "edgemeter/v1/lab/pi/job", True),
         ("edgemeter/v1/+/+/job", "edgemeter/v1/lab/pi/state", False),
@@ -36,7 +36,7 @@ def service(lab):
 
 
 def test_a_board_that_floods_is_banned(service, lab, caplog):
-    """One who sends no more than it may is not."""
+    """A device that exceeds its rate is banned, and one that keeps to it is not."""
     for _ in range(1000):
         service.received(Message("edgemeter/v1/lab/pi-3/health", b"{"))
     for _ in range(2001):
@@ -48,7 +48,7 @@ def test_a_board_that_floods_is_banned(service, lab, caplog):
 
 
 def test_another_service_of_the_fleet_ends_this_one(service, caplog):
-    """A copy of the folder on another machine: nobody fights.
+    """A second service of the fleet, from a copy of the folder, ends this one without a fight.
 
     Devices cannot do that, as they do not know the service's client id.
     """

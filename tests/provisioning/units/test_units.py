@@ -18,7 +18,10 @@ CORAL = ("1a6e", "089a"), ("18d1", "9302")
 
 @pytest.mark.needs("systemd-analyze")
 def test_systemd_accepts_every_unit(tmp_path):
-    """No unknown key, no wrong value; programs that a device has and this machine has not are stood in for."""
+    """The program systemd finds no unknown key and no wrong value in any unit.
+
+    Programs that a device has and this machine lacks are replaced by stand-ins.
+    """
     for unit in UNITS.glob("*.service"):
         (tmp_path / unit.name).write_text(
             re.sub(
@@ -41,7 +44,10 @@ def test_systemd_accepts_every_unit(tmp_path):
 
 
 def test_the_agent_can_be_watched_and_comes_back():
-    """It says when it is ready, is ended when it hangs, and started again without an end of tries."""
+    """The agent reports when it is ready, and is restarted without end.
+
+    It is ended when it hangs.
+    """
     unit = (UNITS / "edgemeter-agent.service").read_text()
     for line in (
         "Type=notify",
@@ -71,7 +77,10 @@ def test_the_agent_can_be_watched_and_comes_back():
 
 @pytest.mark.services
 def test_a_sensor_becomes_readable_by_the_group_and_nothing_else_does(tmp_path):
-    """The very command of the rule, on a folder as the kernel shows it to root alone."""
+    """The very command of the udev rule makes a sensor readable by the group, and nothing else.
+
+    It runs on a folder like the kernel's, which only root can read.
+    """
     group = grp.getgrgid(os.getgid()).gr_name
     for subsystem, opened, closed in (
         ("powercap", ["energy_uj"], ["uevent"]),

@@ -24,7 +24,7 @@ def choose(report, *releases, device=DEVICE, **options):
 
 
 def test_a_device_gets_what_fits_its_python_c_library_and_board():
-    """Of several that fit, the one for the newest C library."""
+    """Of several releases that fit a device, the one for the newest C library is chosen."""
     everything = (PI4, TRIXIE, OLD_GLIBC, BOOKWORM)
     assert choose(health(), *everything) == (BOOKWORM, "")
     assert choose(health(python="3.13.1", glibc="2.41"), *everything) == (TRIXIE, "")
@@ -33,7 +33,7 @@ def test_a_device_gets_what_fits_its_python_c_library_and_board():
 
 
 def test_a_device_that_stays_has_a_note_with_the_reason():
-    """No release is chosen, and the note names the reason."""
+    """No release is chosen for a device that stays, and the note names the reason."""
     for report, why in (
         (None, "has not reported its state"),
         (health(arch="armv7l"), "no release fits pi5, armv7l"),
@@ -51,7 +51,10 @@ def test_a_device_that_stays_has_a_note_with_the_reason():
 
 
 def test_what_is_refused_can_be_allowed():
-    """Going back, and trying again; an update under way is not ordered twice."""
+    """Going back and trying a bad version again can be allowed.
+
+    An update that is under way is not ordered twice.
+    """
     assert choose(health(agent="3.0"), BOOKWORM, even_if=("older",))[0] == BOOKWORM
     assert choose(health(bad_agents=("2.0",)), BOOKWORM, even_if=("bad",))[0] == BOOKWORM
     assert choose(health(), BOOKWORM, even_if=("older", "bad"), under_way="update-1")[1].startswith(
@@ -61,7 +64,10 @@ def test_what_is_refused_can_be_allowed():
 
 
 def test_the_content_of_a_release_distinguishes_it_from_another_of_the_same_version():
-    """The version of a release ends in some digits of its content: another build is another release, and neither is the older one."""
+    """Two builds of one version are different releases, and neither is older than the other.
+
+    The version of a release ends in some digits of the hash of its content.
+    """
     running, newer = (
         replace(BOOKWORM, version="2.0+11111111"),
         replace(BOOKWORM, version="2.0+22222222", sha256="e" * 64, built_ns=2),

@@ -1,4 +1,8 @@
-"""A release key rotates over the air: real supervisor and installer, updates signed by the old key and by the new one, kills."""
+"""Tests of a release key that is rotated over the air.
+
+The supervisor and the installer are real; updates are signed by the old key and by the new one, and
+processes are killed.
+"""
 
 import argparse
 import importlib
@@ -39,9 +43,10 @@ def updated(board, version, keys, built_ns, **changes):
 @pytest.mark.nightly
 @pytest.mark.needs("openssl")
 def test_the_new_key_is_taken_by_an_update_that_the_old_one_signed(board, new_key):
-    """Then both are accepted, after the next update the new one alone; no release of the past brings the old one back.
+    """An update that the old key signed brings the new key; after the next one it alone counts.
 
-    Neither one that is older than the running release, nor one that is newer than such a one alone.
+    No release of the past brings the old key back: neither one that is older than the running
+    release, nor one that is newer than such a one alone.
     """
     old, (key, public) = board.key, new_key
     both = public + (board.root / "release.pub").read_text()
@@ -66,7 +71,11 @@ def test_the_new_key_is_taken_by_an_update_that_the_old_one_signed(board, new_ke
 
 
 def test_keys_come_from_the_release_that_was_built_last(tmp_path, monkeypatch):
-    """Not from an older one, nor from one that is newer than such a one alone; where there are none, those that are there stay."""
+    """Keys come from the release that was built last.
+
+    An older release changes no key, nor does one that is newer than such a one alone. Where a
+    release has no keys, those of the device stay.
+    """
     monkeypatch.syspath_prepend(Path(install.__file__).parent)
     supervisor = importlib.import_module("supervisor")
     device = supervisor.Supervisor(

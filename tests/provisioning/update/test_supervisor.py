@@ -1,4 +1,7 @@
-"""The supervisor, as a process: whatever happens on the way, one release works in the end, and it is known which."""
+"""Tests of the supervisor as a process.
+
+Whatever happens on the way, one release works in the end, and it is known which.
+"""
 
 import contextlib
 import fcntl
@@ -41,7 +44,7 @@ def locked(board):
 
 
 def test_a_good_release_is_gone_to_and_two_are_kept(board):
-    """From 1.0 to 2.0 to 3.0: 3.0 runs, 2.0 is there to go back to."""
+    """After updates from 1.0 to 2.0 and 3.0 the board runs 3.0 and keeps 2.0 to go back to."""
     board.start()
     assert board.runs("1.0")
     for version in ("2.0", "3.0"):
@@ -55,7 +58,10 @@ def test_a_good_release_is_gone_to_and_two_are_kept(board):
 
 
 def test_a_bad_release_is_rolled_back_and_not_tried_again(board):
-    """Until allowed: the version is known as bad, the disk is as it was, and a second order is refused by the agent."""
+    """A bad release is rolled back, and the agent refuses it until it is allowed.
+
+    The version is known as bad, and the disk is as it was before.
+    """
     board.start()
     release = board.release("2.0", CRASHES)
     board.want(release, "2.0")
@@ -81,7 +87,7 @@ def test_a_bad_release_is_rolled_back_and_not_tried_again(board):
 
 @pytest.mark.nightly
 def test_whatever_is_wrong_with_a_release_it_is_rolled_back(board):
-    """It reports that it is broken, or reports nothing."""
+    """A release that reports a fault, or reports nothing, is rolled back."""
     board.options = {"healthy-within-s": 6}
     board.start()
     for number, (agent, why) in enumerate(
@@ -100,7 +106,10 @@ def test_whatever_is_wrong_with_a_release_it_is_rolled_back(board):
 
 @pytest.mark.nightly
 def test_a_broker_that_is_away_is_held_against_a_release_the_second_time(board):
-    """It may be down for the release before too."""
+    """A release that finds no broker is rolled back, and is bad only the second time.
+
+    The broker may be down for the release before, too.
+    """
     board.options = {"healthy-within-s": 2}
     board.start()
     release = board.release("2.0", NO_BROKER)
@@ -115,7 +124,11 @@ def test_a_broker_that_is_away_is_held_against_a_release_the_second_time(board):
 
 
 def test_a_release_that_was_changed_is_refused(board):
-    """One byte of the manifest, of its signature, of a wheel; another version than the one ordered."""
+    """A changed release is refused.
+
+    One byte of the manifest, of its signature or of a wheel differs, or the version is another than
+    the one ordered.
+    """
     board.start()
     for job, changes, why in (
         ("manifest", {"change": "manifest.json"}, "is not signed by"),
@@ -134,7 +147,7 @@ def test_a_release_that_was_changed_is_refused(board):
 
 @pytest.mark.nightly
 def test_an_update_request_with_anything_else_in_it_is_refused(board):
-    """A path, a field that nobody knows, another type."""
+    """An update request with a path, an unknown field or a wrong type is refused."""
     board.start()
     release = board.release("2.0")
     for number, (field, value) in enumerate(
@@ -154,7 +167,10 @@ def test_an_update_request_with_anything_else_in_it_is_refused(board):
 
 
 def test_a_request_from_before_the_first_start_is_not_granted(board):
-    """It was asked of another installation, whose home stayed; the next one is."""
+    """A request from before the first start belongs to an earlier installation and is refused.
+
+    Only its home stayed; the next request is granted.
+    """
     (board.root / "supervisor" / "journal.json").unlink()
     board.want(board.release("2.0"), "2.0")
     board.start()
@@ -169,7 +185,7 @@ def test_a_request_from_before_the_first_start_is_not_granted(board):
     "content", [b"\xff" * 70_000, b"[" * 50_000, b'{"job": 1e999, "attempt": NaN}']
 )
 def test_garbage_is_thrown_away_and_the_next_request_is_granted(board, content):
-    """In every file that the agent may write."""
+    """Garbage in any file that the agent may write is removed, and the next request is granted."""
     for name in ("wanted.json", "healthy.json", "withdrawn.json", "reboot"):
         (board.home / "update" / name).write_bytes(content)
     board.start()
@@ -180,7 +196,7 @@ def test_garbage_is_thrown_away_and_the_next_request_is_granted(board, content):
 
 @pytest.mark.nightly
 def test_a_link_or_a_pipe_in_place_of_a_file_harms_nothing(board, tmp_path):
-    """The agent has fewer rights than the supervisor: what it links to is not read."""
+    """A link or a pipe in place of a file is not followed, as the agent has fewer rights."""
     secret = tmp_path / "secret"
     secret.write_text('{"job": "update-1", "attempt": 1}')
     (board.home / "update" / "withdrawn.json").symlink_to(secret)
@@ -202,7 +218,7 @@ def test_a_link_or_a_pipe_in_place_of_a_file_harms_nothing(board, tmp_path):
 
 
 def test_it_waits_for_the_end_of_a_measurement(board):
-    """Nothing is installed, nothing switched; when the lock is free the update goes on."""
+    """Nothing is installed or switched until the measurement ends and releases the lock."""
     board.start()
     lock = locked(board)
     board.want(board.release("2.0"), "2.0")
@@ -215,7 +231,8 @@ def test_it_waits_for_the_end_of_a_measurement(board):
 
 @pytest.mark.nightly
 def test_a_measurement_that_does_not_end_blocks_the_update(board):
-    """After the deadline it is reported, and the version is not bad."""
+    """An update that a measurement blocks past the deadline is reported, and its version not bad.
+    """
     board.start()
     with locked(board):
         board.want(board.release("2.0"), "2.0", timeout_s=1)
@@ -226,7 +243,7 @@ def test_a_measurement_that_does_not_end_blocks_the_update(board):
 
 @pytest.mark.nightly
 def test_no_measurement_begins_while_a_release_is_tried(board):
-    """The lock is held until the verdict."""
+    """The measurement lock is held until the verdict on the new release."""
     board.start()
     board.want(board.release("2.0", SILENT), "2.0")
     assert wait_until(lambda: (board.root / "current").resolve().name == "2.0", LONG_S)
@@ -236,7 +253,10 @@ def test_no_measurement_begins_while_a_release_is_tried(board):
 
 @pytest.mark.nightly
 def test_a_release_that_proved_itself_brings_its_supervisor(board):
-    """The process goes on as the new one; a release with one that is no program is refused."""
+    """The supervisor goes on as the new release's one after that release has proved itself.
+
+    A release whose supervisor is no program is refused.
+    """
     board.script = board.root / "proven" / "supervisor.py"
     board.start()
     board.want(
@@ -254,7 +274,11 @@ def test_a_release_that_proved_itself_brings_its_supervisor(board):
 
 @pytest.mark.nightly
 def test_a_disk_that_gets_full_on_the_way_leaves_the_old_release(first, tmp_path):
-    """One that is too large is not begun; if the space goes in the middle, what was written is removed, and later there is room again."""
+    """A disk that gets full during an update leaves the old release.
+
+    A release that is too large is not begun. If the space goes in the middle, the files that were
+    written are removed, and later there is room again.
+    """
     with small_disk(tmp_path / "disk", 64) as disk:
         board = copied(first, tmp_path, disk)
         board.start()
@@ -282,7 +306,11 @@ def test_a_disk_that_gets_full_on_the_way_leaves_the_old_release(first, tmp_path
 
 @pytest.mark.nightly
 def test_killed_at_any_moment_every_good_release_runs_in_the_end_and_no_bad_one(board):
-    """Of supervisor and agent, again and again in each update, of which every third is bad; the moments are printed."""
+    """Kills of supervisor and agent at any moment leave good releases running and no bad one.
+
+    They are killed again and again in each update, of which every third is bad; the moments are
+    printed.
+    """
     seed = os.environ.get("EDGEMETER_SEED") or str(time.time_ns())
     print("EDGEMETER_SEED", seed)
     chance = random.Random(seed)  # noqa: S311 - moments, no secret
@@ -330,7 +358,7 @@ def interrupt(board, name, moment, path="", *, cuts_power):
 
 
 def test_a_good_release_that_is_interrupted_again_and_again_runs_in_the_end(board):
-    """By three power cuts while it is installed; it is not bad."""
+    """Three power cuts during its installation do not make a good release bad."""
     interrupt(board, "pause", "before", "releases/2.0", cuts_power=True)
 
 
@@ -347,7 +375,7 @@ def test_a_good_release_that_is_interrupted_again_and_again_runs_in_the_end(boar
 def test_a_good_release_is_gone_to_through_interruptions_at_any_step(
     board, name, moment, cuts_power
 ):
-    """By power cuts before the switch and after the verdict, between them by kills."""
+    """A good release survives power cuts before the switch and after the verdict, and kills."""
     interrupt(board, name, moment, cuts_power=cuts_power)
 
 
@@ -357,7 +385,11 @@ def test_a_good_release_is_gone_to_through_interruptions_at_any_step(
     ids=["quick", "real"],
 )
 def test_a_power_cut_at_any_step_leaves_a_board_that_ends_the_update(first, tmp_path, installer):
-    """Before each sync, rename, removal and start of a program: the next boot completes it, nothing is in the way, no version is bad."""
+    """After a power cut at any step the next boot completes the update.
+
+    The cut comes before each sync, rename, removal and start of a program. Nothing left over is in
+    the way, and no version is bad.
+    """
 
     def steps_of(number):
         folder = tmp_path / str(number)
@@ -396,7 +428,11 @@ def test_a_power_cut_at_any_step_leaves_a_board_that_ends_the_update(first, tmp_
 @pytest.mark.nightly
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_an_interrupted_installation_that_is_withdrawn_is_not_resumed(board, moment):
-    """While it rests, or at the next start; nothing of it stays, the version is not bad, and it can be requested again."""
+    """An interrupted installation that is withdrawn is removed and not resumed.
+
+    It is withdrawn while it rests, or at the next start. Nothing of it stays, the version is not
+    bad, and it can be requested again.
+    """
     board.options = {"first-pause-s": 1000}
     board.plan_kills(1, "Supervisor._build", moment)
     board.start()
@@ -416,7 +452,10 @@ def test_an_interrupted_installation_that_is_withdrawn_is_not_resumed(board, mom
 
 @pytest.mark.nightly
 def test_a_release_under_which_the_board_goes_down_is_rolled_back_and_bad_the_second_time(board):
-    """It is started in two boots, not for ever; once, the power may have failed."""
+    """A release in whose trial the board goes down twice is rolled back and bad.
+
+    The first time, the power may have failed.
+    """
     release = board.release("2.0", SILENT)
     board.options = {"healthy-within-s": 60}
     for number, is_bad in ((1, False), (2, True)):
@@ -438,7 +477,10 @@ def test_a_release_under_which_the_board_goes_down_is_rolled_back_and_bad_the_se
 
 @pytest.mark.nightly
 def test_an_agent_that_does_not_start_any_more_is_replaced_by_the_release_before(board):
-    """Outside an update: a file of the release is damaged, the agent ends again and again."""
+    """An agent that ends again and again outside an update is replaced by the release before.
+
+    A file of its release is damaged.
+    """
     board.start()
     board.want(board.release("2.0"), "2.0")
     assert board.outcome()["state"] == "done"
@@ -456,7 +498,7 @@ def test_an_agent_that_does_not_start_any_more_is_replaced_by_the_release_before
 
 @pytest.mark.nightly
 def test_a_link_that_was_lost_is_made_anew(board):
-    """`current` is absent, or points to nowhere."""
+    """A `current` link that is absent or points to nowhere is made anew."""
     for target in (None, "releases/7.0"):
         (board.root / "current").unlink()
         if target:
@@ -468,7 +510,7 @@ def test_a_link_that_was_lost_is_made_anew(board):
 
 @pytest.mark.nightly
 def test_the_board_is_started_again_once_and_never_during_a_measurement(board):
-    """The request is for one boot, or it would be granted for ever."""
+    """A request for a reboot is granted for one boot only, and never during a measurement."""
     rebooted, boot_id = board.folder / "rebooted", board.folder / "boot-id"
     with locked(board):
         (board.home / "update" / "reboot").write_text(boot_id.read_text() + "\n")
@@ -486,7 +528,7 @@ def test_the_board_is_started_again_once_and_never_during_a_measurement(board):
 
 @pytest.mark.nightly
 def test_there_is_one_supervisor(board):
-    """A second one ends by itself with status 1."""
+    """A second supervisor ends by itself with status 1."""
     board.start()
     assert board.runs("1.0")
     assert wait_until((board.root / "supervisor.lock").exists)

@@ -80,7 +80,10 @@ def world(tmp_path):
 
 
 def test_a_dry_run_shows_who_runs_what_and_orders_nothing(world):
-    """Who is bad, who is there already, who is not accepted, and who would go."""
+    """A dry run shows each device's release and whether it would change, and orders nothing.
+
+    A device may have a bad version or the newest already, or may not be accepted.
+    """
     world.hear("pi-2", agent="2.0")
     world.hear("pi-3", bad_agents=("2.0",))
     world.hear("pi-4", standing="pending")
@@ -102,7 +105,7 @@ def test_a_dry_run_shows_who_runs_what_and_orders_nothing(world):
 
 
 def test_each_device_is_ordered_to_the_release_that_fits_it(world):
-    """One job with a work for each release; repeated, nobody is ordered twice."""
+    """One job orders each device to the release that fits it, and nobody is ordered twice."""
     world.hear("pi-3", python="3.13.5", glibc="2.41")
     world.add()
     world.add(python="3.13", glibc="2.41")
@@ -121,7 +124,10 @@ def test_each_device_is_ordered_to_the_release_that_fits_it(world):
 
 
 def test_the_newest_release_is_meant_where_none_is_named(world):
-    """By version, not by the time it was added; a wave is a number or a share."""
+    """Without a name the highest version is meant, not the one that was added last.
+
+    A wave is a number or a share of devices.
+    """
     with pytest.raises(errors.ConfigError, match="release add"):
         world.call("update", "--on", "all")
     for version in ("1.10", "1.9"):
@@ -174,7 +180,7 @@ def test_the_command_follows_an_update_to_where_it_stops_and_resumes_it(world, m
 
 @pytest.mark.needs("openssl")
 def test_a_release_that_is_added_is_content_and_listed(world, tmp_path):
-    """Verified by the fleet's key; twice is once."""
+    """An added release is verified by the fleet's key, and stored once though added twice."""
     (tmp_path / "board").mkdir()
     board = Board(tmp_path / "board")
     shutil.copy(board.root / "release.pub", world.folder.release_public_key)
