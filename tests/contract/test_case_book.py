@@ -29,7 +29,10 @@ COUNTS = (
 
 
 def content(book):
-    """Return what a book says of each case: its runs counted, and its figures over the current level and over all days."""
+    """Return what a book holds of each case.
+
+    That is its runs counted, and its figures over the current level and over all days.
+    """
     cases = {}
     for case in book.cases:
         summaries = [summary for summary in (case.level, case.all_days) if summary]
@@ -54,7 +57,11 @@ def content(book):
 
 
 def odd_runs():
-    """Return runs of four devices: with a step, disturbed, invalid, without energy, by clocks that are off, and of random content."""
+    """Return runs of four devices with all that can be odd in runs.
+
+    They have a step, are disturbed or invalid, lack energy, come from clocks that are off, or have
+    random content.
+    """
     stepped = make_days(
         noisy(100, 50, step_at=30, step_ratio=1.1), firmwares=["1"] * 30 + ["2"] * 20
     )
@@ -79,7 +86,10 @@ def odd_runs():
 
 
 def test_whatever_comes_and_goes_a_book_says_what_one_that_is_made_anew_says(ledger_place):
-    """To the last digit: late arrivals, records that a device sent again, deleted, excluded and included ones, and what is too old."""
+    """A book that is kept up to date equals one that is made anew, to the last digit.
+
+    Runs arrive late, are sent again, deleted, excluded and included, and some are too old.
+    """
     runs = odd_runs()
     changes = (
         lambda ledger: ledger.commit([arrival(run, NOW_NS) for run in runs[::2]]),

@@ -1,4 +1,7 @@
-"""Facts about the bounds of figures: they stand in the type of the field, so whoever reads a record refuses what is outside."""
+"""Facts about the bounds of figures.
+
+They stand in the type of the field, so that every reader of a record refuses values outside.
+"""
 
 import math
 
@@ -27,7 +30,10 @@ TOPIC = "edgemeter/v1/lab/pi-1/result"
 
 
 def full_record():
-    """Return a record, as plain data, that has every figure; its metric is an error, which may exceed 1."""
+    """Return a record with every figure, as plain data.
+
+    Its metric is an error, which may exceed 1.
+    """
     return msgspec.to_builtins(
         make_record(
             session=7,
@@ -52,7 +58,8 @@ def full_record():
 
 
 def admitted(text):
-    """Return the records that a collector takes of a message, and the reasons why it refuses others."""
+    """Return the records of a message that a collector takes, and the reasons for refusing others.
+    """
     group = Admitted(1)
     group.add(Message(TOPIC, text, 1, 1, 1))
     return len(group.arrivals) + len(group.batches), [
@@ -61,7 +68,11 @@ def admitted(text):
 
 
 def test_a_figure_at_its_bounds_is_taken_and_one_beyond_is_refused_and_named():
-    """Every figure of the table, its bounds and its uncertainty, one by one, alone and in a batch: quarantined with the field's path."""
+    """A figure at its bounds is taken, and one beyond is refused with the field's path.
+
+    Every figure of the table, its bounds and its uncertainty are tried one by one, alone and in a
+    batch. A refused record is quarantined.
+    """
     document = full_record()
     for path in PATHS:
         low, high = bounds_of(path)
@@ -89,14 +100,14 @@ def test_a_figure_at_its_bounds_is_taken_and_one_beyond_is_refused_and_named():
 
 
 def test_a_batch_with_one_such_record_gives_the_others():
-    """Only the one is quarantined."""
+    """Only the bad record of a batch is quarantined, and the others are taken."""
     good, bad = (with_value(full_record(), "accuracy.value", value) for value in (0.5, 1e308))
     admitted_count, refusals = admitted(b"[%b,%b,%b]" % (good, bad, good))
     assert (admitted_count, len(refusals)) == (2, 1)
 
 
 def test_only_an_error_exceeds_1():
-    """An accuracy is a share; a word error rate may be above 1."""
+    """An error such as the word error rate may exceed 1, but an accuracy may not."""
     document = full_record()
     document["accuracy"]["better"] = "higher"
     for value in (0.0, 1.0):
@@ -111,7 +122,7 @@ def test_only_an_error_exceeds_1():
 
 
 def test_times_and_energies_are_above_0_and_shares_end_at_1():
-    """What may be 0 or below is told apart in the type."""
+    """The type of a field says whether its figure may be 0 or below, and whether it ends at 1."""
     for path, expected in {
         "latency.p50_ms": (1e-12, 1e15),
         "generation.ttft.p50_ms": (1e-12, 1e15),
@@ -129,7 +140,10 @@ def test_times_and_energies_are_above_0_and_shares_end_at_1():
 
 
 def test_what_is_worked_out_of_figures_at_their_bounds_is_finite():
-    """Energy per correct answer, the highest temperature: with the least and the greatest of what they are made of."""
+    """Derived figures are finite for the least and the greatest inputs.
+
+    Such figures are the energy per correct answer and the highest temperature.
+    """
     worked_out = [entry for entry in FIGURES if entry.of]
     document = full_record() | {"steady": None, "load": None}
     document["accuracy"] |= {"metric": "exact_match", "better": "higher", "images": 64}

@@ -55,7 +55,7 @@ def prompt_of(engine, length: int = 5) -> list[int] | str:
 
 
 def test_an_absent_library_names_its_extra(monkeypatch):
-    """Without it a generator says what to install, and that extra exists."""
+    """Without its library a generator says which extra to install, and that extra exists."""
     for module in [module for module in sys.modules if module.partition(".")[0] == "xllamacpp"]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
@@ -70,9 +70,10 @@ def test_an_absent_library_names_its_extra(monkeypatch):
 
 
 def check_generation(generator, engine):
-    """Assert that the stamps of a query add up to its tokens, and that a prompt gives the same ones again, with nothing cached.
+    """Assert that a query's stamps add up to its tokens, and that a prompt gives the same again.
 
-    Where there are tokens, an answer has as many as the prompt asked for.
+    Nothing is cached in between. Where there are tokens, an answer has as many as the prompt asked
+    for.
     """
     stamps: list[int] = []
     answer = generator.bind(prompt_of(engine), Limits(7))(stamps.append)
@@ -93,7 +94,10 @@ def check_generation(generator, engine):
 
 
 def test_what_it_generates_is_stamped_and_repeated_and_what_does_not_fit_is_refused(loaded):
-    """A query that cannot be as long as it was asked for, or is of no token of the vocabulary, is refused before it is timed."""
+    """Generated tokens are stamped, and the same prompt gives the same ones again.
+
+    A query that is too long, or has a token outside the vocabulary, is refused before it is timed.
+    """
     check_generation(*loaded)
     check_refused_prompts(*loaded)
 
@@ -127,7 +131,10 @@ def broken(kind: str, folder: Path, name: str) -> Path:
 
 
 def test_what_is_no_model_and_an_unknown_setting_end_in_one_line(installed, model, tmp_path):
-    """A missing, empty or foreign file is named, and close still works; a backend, threads or a context that cannot be meant."""
+    """A missing, empty or foreign file ends in one line, and `close` still works.
+
+    An unknown backend and impossible numbers of threads or of context do so too.
+    """
     check_refusals(installed, model, tmp_path)
 
 
@@ -159,7 +166,10 @@ def check_refusals(installed, model, tmp_path):
 
 @pytest.mark.services
 def test_a_server_keeps_it_too(tmp_path):
-    """Over HTTP; it takes texts, whose length only the server knows."""
+    """A server keeps the contract over HTTP.
+
+    It takes texts, whose length only the server knows.
+    """
     server = llama_server()
     try:
         running = tmp_path / "running.server"
@@ -174,7 +184,7 @@ def test_a_server_keeps_it_too(tmp_path):
 @pytest.mark.services
 @pytest.mark.needs(module="xllamacpp")
 def test_a_server_of_a_file_keeps_it_too(tmp_path):
-    """The process that it starts ends with it."""
+    """A server that is started for a file keeps the contract, and its process ends with it."""
     with closing(create("llama")) as generator:
         engine = generator.load(fixture_of("llama"), Options(), CONTEXT)
         check_generation(generator, engine)

@@ -1,4 +1,7 @@
-"""Everything that reads a ledger reads a file and a database alike: compare, trend, page, alerts, export, commands."""
+"""Tests of everything that reads a ledger, with a file and with a database.
+
+Readers are compare, trend, page, alerts, export, and commands.
+"""
 
 import json
 
@@ -39,7 +42,10 @@ def home(tmp_path, monkeypatch):
 
 
 def test_annotations_and_alerts_are_kept(ledger_place):
-    """Written, read, removed; what fires twice is one alert, which is over once its level is declared."""
+    """Annotations are written, read and removed, and repeated findings are one alert.
+
+    The alert is over once its level is declared.
+    """
     fill(ledger_place, make_days(STEPPED))
     rules = AlertRules(rule=(AlertRule(name="step", kind="step", metrics=("energy_gross_mj",)),))
     with watch_file.open_watch(ledger_place) as file:
@@ -65,7 +71,11 @@ def test_annotations_and_alerts_are_kept(ledger_place):
 
 
 def test_what_a_channel_was_not_told_waits(ledger_place, monkeypatch):
-    """One check at a time; why stands on the page, of how many in the metrics; Alertmanager is sent it again."""
+    """A message that a channel refused is sent again by a later check, one check at a time.
+
+    The page shows the reason, and the metrics the number of such messages. Alertmanager is sent an
+    alert again.
+    """
     fill(ledger_place, make_days(STEPPED))
     now_ns = (FIRST_DAY + 70) * DAY_NS
     channel = Channel(name="hook", kind="alertmanager", url="http://alertmanager.example")
@@ -104,7 +114,10 @@ def test_what_a_channel_was_not_told_waits(ledger_place, monkeypatch):
 
 
 def test_the_page_reads_it_and_learns_of_what_is_new(ledger_place):
-    """The devices, the raw samples of one run, and the remarks of people; the tag of a view changes with each."""
+    """The page shows devices, raw samples of one run, and people's remarks.
+
+    The tag of a view changes with each of them.
+    """
     fill(ledger_place, [make_record(session=5, seq=seq) for seq in (1, 2)])
     source = LedgerStore(ledger_place)
     versions = [source.version()]
@@ -128,7 +141,7 @@ def test_the_page_reads_it_and_learns_of_what_is_new(ledger_place):
 
 
 def test_the_commands_of_a_ledger_work(ledger_place):
-    """Devices with gaps and presence, what was rejected and why, positions, changes."""
+    """The commands show devices with gaps and presence, rejections, positions and changes."""
     where = text_of(ledger_place)
     record = make_record(session=5, seq=1)
     with open_ledger(ledger_place) as ledger:

@@ -34,7 +34,7 @@ def days(ledger):
 
 
 def test_records_go_after_their_days_and_samples_sooner(days):
-    """30 days for records, 7 for samples: to the day."""
+    """Records are removed after 30 days and samples after 7, to the day."""
     assert forget(days, Retention(records_days=30, samples_days=7)) == (69, 92)
     records = list(days.records(with_samples=True))
     assert [entry.record.seq for entry in records] == list(range(70, 100))
@@ -44,9 +44,10 @@ def test_records_go_after_their_days_and_samples_sooner(days):
 
 
 def test_what_a_sink_does_not_have_yet_stays_whatever_its_age(days):
-    """InfluxDB away for a month: nothing is lost.
+    """A record stays at any age until every sink in use has it.
 
-    A sink that nobody uses any more holds nothing back.
+    With InfluxDB away for a month nothing is lost, but a sink that nobody uses any more holds
+    nothing back.
     """
     days.advance("influx", 20)
     days.advance("an old one", 1)
@@ -56,7 +57,10 @@ def test_what_a_sink_does_not_have_yet_stays_whatever_its_age(days):
 
 
 def test_a_record_that_was_forgotten_is_not_taken_for_new(days):
-    """It is receipted, so that the device forgets it too; one that never came is still taken."""
+    """A removed record that comes again is receipted, so that the device forgets it, but not kept.
+
+    One that never came is still taken.
+    """
     days.commit(
         [arrival(make_record(device="pi-2", session=8, seq=seq), 2 * DAY_NS) for seq in (1, 2, 4)]
     )
@@ -77,7 +81,10 @@ def test_a_record_that_was_forgotten_is_not_taken_for_new(days):
 
 
 def test_missing_numbers_are_counted_and_forgotten_ones_are_not_missing(days):
-    """Per session: 1..99 with two missing in another session, before and after retention."""
+    """Missing numbers are counted per session, and removed records are not missing.
+
+    Of 1..99 two are missing in another session, before and after retention.
+    """
     days.commit([arrival(make_record(session=6, seq=seq), 50 * DAY_NS) for seq in (2, 3, 5)])
     assert days.sessions() == [
         SessionHeld("lab", "pi-1", 5, 99, 0, 99 * DAY_NS),
@@ -92,7 +99,7 @@ def test_missing_numbers_are_counted_and_forgotten_ones_are_not_missing(days):
 
 @pytest.mark.nightly
 def test_a_size_limit_takes_samples_first_and_then_the_oldest_records(tmp_path):
-    """As much as it needs, and not everything."""
+    """A size limit removes samples first, then the oldest records, and no more than needed."""
     with SqliteLedger(tmp_path / "ledger.sqlite") as ledger:
         for seq in range(1, 301):
             series = samples.pack("latency", "ns", np.arange(4000) * 7919 * seq % 2**31)

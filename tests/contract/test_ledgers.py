@@ -20,7 +20,7 @@ TOPIC = "edgemeter/v1/lab/pi-1/result"
 
 
 def test_a_committed_record_is_read_back_equal_with_and_without_its_samples(ledger):
-    """What went in comes out; the samples only when asked for."""
+    """A committed record reads back equal, and its samples come only when asked for."""
     record = make_record(session=5, seq=1)
     assert ledger.commit([arrival(record)]) == Committed(inserted=1, held=(("lab", "pi-1", 5, 1),))
     (bare,) = ledger.records()
@@ -31,7 +31,7 @@ def test_a_committed_record_is_read_back_equal_with_and_without_its_samples(ledg
 
 
 def test_ranges_are_those_of_one_device_and_session(ledger):
-    """Gaps show; another device's and another session's numbers do not."""
+    """Ranges of numbers show gaps, and none of another device or session."""
     own_records = [make_record(session=5, seq=seq) for seq in (1, 2, 3, 7, 9)]
     other_records = [make_record(session=6, seq=4), make_record(device="pi-2", session=5, seq=4)]
     ledger.commit([arrival(record) for record in own_records + other_records])
@@ -39,7 +39,7 @@ def test_ranges_are_those_of_one_device_and_session(ledger):
 
 
 def test_a_sink_has_its_position_and_keeps_it(ledger, ledger_place):
-    """The position survives the process and is one sink's own."""
+    """A sink's position is its own and survives the process."""
     assert ledger.position("a") == 0
     ledger.advance("a", 12)
     ledger.advance("a", 20, [Rejection("t", b"x", "InfluxDB refused it", 1)])
@@ -49,7 +49,7 @@ def test_a_sink_has_its_position_and_keeps_it(ledger, ledger_place):
 
 
 def test_the_same_rejection_again_is_counted_and_kept_once(ledger):
-    """A device that repeats what nobody receipts fills no disk."""
+    """A repeated rejection is counted and kept once, so that a device cannot fill the disk."""
     ledger.commit([], [Rejection("t", b"x", "no", 1)])
     ledger.commit([], [Rejection("t", b"x", "no", 9)])
     (entry,) = ledger.quarantined()
@@ -57,7 +57,7 @@ def test_the_same_rejection_again_is_counted_and_kept_once(ledger):
 
 
 def test_the_quarantine_is_bounded_in_rows_and_bytes_and_drops_the_oldest(ledger, monkeypatch):
-    """Garbage cannot fill the disk, and a payload is cut."""
+    """Rows and bytes of the quarantine are bounded, the oldest are dropped, and payloads cut."""
     monkeypatch.setattr(quarantine, "ROWS_LIMIT", 3)
     monkeypatch.setattr(quarantine, "KEPT_RATIO", 1.0)
     monkeypatch.setattr(quarantine, "TOTAL_LIMIT_BYTES", 25)
@@ -72,7 +72,10 @@ def test_the_quarantine_is_bounded_in_rows_and_bytes_and_drops_the_oldest(ledger
 
 
 def test_what_a_sink_refused_is_never_evicted(ledger, monkeypatch):
-    """A reference to a record of the ledger each, beside a flood of garbage that fills all limits."""
+    """References to records that a sink refused stay, although a flood of garbage fills all limits.
+
+    Each refers to a record of the ledger.
+    """
     monkeypatch.setattr(quarantine, "ROWS_LIMIT", 30)
     ledger.advance(
         "influx http://x",
@@ -85,7 +88,10 @@ def test_what_a_sink_refused_is_never_evicted(ledger, monkeypatch):
 
 
 def test_a_position_that_was_set_back_is_not_overtaken_by_a_batch_on_its_way(ledger):
-    """The drain learns of it by the next batch that it wrote; a day is found by when records were received."""
+    """A drain whose position was set back learns so when it writes its next batch.
+
+    The position of a day is found by when records were received.
+    """
     for day in range(1, 4):
         ledger.commit([arrival(make_record(session=5, seq=day), received_ns=day * 86_400 * 10**9)])
     assert ledger.advance("a", 2, after=0)
@@ -97,7 +103,10 @@ def test_a_position_that_was_set_back_is_not_overtaken_by_a_batch_on_its_way(led
 
 
 def test_no_device_evicts_the_entries_of_another(ledger, monkeypatch):
-    """Rows and bytes: whoever has most of either loses its own oldest; a small share is never touched."""
+    """The device with most rows or bytes loses its own oldest entries, and no other does.
+
+    A small share is never touched.
+    """
     monkeypatch.setattr(quarantine, "ROWS_LIMIT", 100)
     monkeypatch.setattr(quarantine, "TOTAL_LIMIT_BYTES", 100_000)
     ledger.commit([], flood("pi-1", 20))
@@ -114,7 +123,10 @@ def test_no_device_evicts_the_entries_of_another(ledger, monkeypatch):
 
 
 def test_a_will_of_a_session_that_is_over_does_not_hide_the_living_one(ledger):
-    """`lost` counts for the session it names; a state that the broker brings again counts since it was first received."""
+    """A will says that its own session is lost, and does not hide a later session.
+
+    A state that the broker brings again counts since it was first received.
+    """
     birth = Birth(
         device="pi-1",
         fleet="lab",
@@ -150,7 +162,7 @@ def test_a_will_of_a_session_that_is_over_does_not_hide_the_living_one(ledger):
 
 
 def test_a_batch_is_read_back_record_by_record(ledger):
-    """More records than one statement inserts; order, rows and samples as they came."""
+    """A batch larger than one statement reads back in order, with rows and samples."""
     many = [make_record(session=5, seq=seq) for seq in range(1, 251)]
     committed = ledger.commit([], batches=[arrived_batch(many)])
     assert (committed.inserted, len(committed.held)) == (250, 250)
@@ -160,7 +172,10 @@ def test_a_batch_is_read_back_record_by_record(ledger):
 
 
 def test_repeats_in_any_form_are_dropped_and_held(ledger):
-    """Alone, in a arrived_batch, within one, across groups: each record once, and every one of them receipted."""
+    """Repeats of a record are stored once, and every one of them is receipted.
+
+    They come alone, in a batch, within one, and across groups.
+    """
     many = [make_record(session=5, seq=seq) for seq in range(1, 151)]
     ledger.commit([arrival(record) for record in many[:30]])
     commit = ledger.commit(
@@ -175,7 +190,7 @@ def test_repeats_in_any_form_are_dropped_and_held(ledger):
 
 
 def test_a_collision_in_a_batch_takes_that_record_only(ledger):
-    """Its own text goes to the quarantine, and it alone gets no receipt."""
+    """A collision takes only its own record of a batch to the quarantine, without a receipt."""
     ledger.commit([arrival(make_record(session=5, seq=3))])
     many = [make_record(session=5, seq=seq) for seq in range(1, 6)]
     committed = ledger.commit([], batches=[arrived_batch(many)])
@@ -193,7 +208,11 @@ def test_a_collision_in_a_batch_takes_that_record_only(ledger):
 
 
 def test_a_thousand_collisions_of_a_message_are_one_entry(ledger):
-    """A cloned card sends a whole batch of numbers that are taken: its text is opened once, not once a record."""
+    """A thousand collisions of one message are one entry in the quarantine.
+
+    A cloned card sends a whole batch of numbers that are taken; its text is opened once, not once a
+    record.
+    """
     ledger.commit(
         [], batches=[arrived_batch([make_record(session=5, seq=seq) for seq in range(1, 1001)])]
     )
@@ -207,7 +226,10 @@ def test_a_thousand_collisions_of_a_message_are_one_entry(ledger):
 
 
 def test_two_processes_may_write(ledger, ledger_place):
-    """Two collectors of one ledger, or one beside a command: chunks and subjects do not mix up."""
+    """Two processes write to one ledger without mixing up chunks and subjects.
+
+    They are two collectors, or one beside a command.
+    """
     with open_ledger(ledger_place) as other:
         for seq in range(1, 21):
             writer = (ledger, other)[seq % 2]
@@ -221,7 +243,11 @@ def test_two_processes_may_write(ledger, ledger_place):
 
 
 def test_of_what_is_measured_now_the_latest_counts_since_it_was_first_received(ledger):
-    """By topic; what the broker brings again after a restart is not new; an empty message takes its topic away."""
+    """The latest retained message of a topic counts since it was first received.
+
+    The same message again, as after a restart of the broker, is not new; an empty message removes
+    its topic.
+    """
     first, second, other = (
         RetainedMessage("a/activity", body, at)
         for body, at in ((b"one", 5), (b"one", 9), (b"two", 12))
@@ -239,7 +265,7 @@ def test_of_what_is_measured_now_the_latest_counts_since_it_was_first_received(l
 
 
 def test_records_are_read_by_their_rows_without_what_is_stored_beside_them(ledger):
-    """Those of one device from chunks that others share; a row that is not there is left out."""
+    """Records of one device are read from chunks that others share; an absent row is left out."""
     records = [
         make_record(device=f"pi-{seq % 2}", session=5, seq=seq, samples=()) for seq in range(1, 7)
     ]

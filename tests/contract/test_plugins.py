@@ -1,4 +1,7 @@
-"""What every runtime, power sensor, task and reader keeps, ours and the examples in docs/examples/plugins."""
+"""The contracts of runtimes, power sensors, tasks and readers.
+
+Ours keep them, and so do the examples in docs/examples/plugins.
+"""
 
 import hashlib
 import importlib.util
@@ -71,7 +74,10 @@ every_runtime = pytest.mark.parametrize(
 
 @pytest.fixture
 def runtime_case(runtime_name, tmp_path, monkeypatch):
-    """Return a runtime, its model, the input and what is right for it; a replay spins, and does not sleep."""
+    """Return a runtime, its model, the input and the right output for it.
+
+    A replay spins and does not sleep.
+    """
     if runtime_name in STAND_INS:
         STAND_INS[runtime_name](tmp_path, monkeypatch)
     if runtime_name == "replay":
@@ -98,7 +104,11 @@ def options_of(path):
 def test_a_runtime_computes_what_was_bound_and_refuses_what_it_cannot_run(
     runtime_case, runtime_name, tmp_path
 ):
-    """Inputs and outputs are copies, and of one query; `load` states what it found; a refusal is one line, and `close` still works."""
+    """A runtime computes what was bound, and refuses a model that it cannot run.
+
+    Inputs and outputs are copies, and of one query; `load` states what it found. A refusal is one
+    line, and `close` still works.
+    """
     runtime, model, x, y = runtime_case
     loaded = runtime.load(model, options_of(model))
     assert all((loaded.package, loaded.backend, loaded.version[:1].isdigit()))
@@ -145,7 +155,10 @@ def test_a_runtime_computes_what_was_bound_and_refuses_what_it_cannot_run(
     "runtime_name", [pytest.param(name, marks=MARKS.get(name, ())) for name in LARGE]
 )
 def test_the_timed_call_does_the_work(runtime_case, runtime_name):
-    """Neither binding nor reading the outputs takes longer: the call waits for an accelerator, and computes nothing before."""
+    """The timed call takes longer than binding or reading the outputs.
+
+    It waits for an accelerator, and nothing is computed before it.
+    """
     runtime, _, _, _ = runtime_case
     rows = np.random.default_rng(0).random((1, 384, 384), np.float32)
     rows /= rows.sum(axis=-1, keepdims=True)
@@ -167,7 +180,7 @@ def test_the_timed_call_does_the_work(runtime_case, runtime_name):
 
 @pytest.mark.services
 def test_runtimes_and_generators_are_made_without_their_libraries():
-    """Help and doctor make them in an installation that has none."""
+    """Help and `doctor` make runtimes and generators in an installation without their libraries."""
     code = (
         "import sys; from edgemeter.agent import generators, runtimes\n"
         "for table in (generators, runtimes):\n"
@@ -185,7 +198,7 @@ def test_runtimes_and_generators_are_made_without_their_libraries():
 
 
 def test_an_absent_library_names_its_extra(monkeypatch):
-    """One line that tells how to install it."""
+    """An absent library gives one line that says how to install it."""
     for name, libraries in LIBRARIES.items():
         for module in [module for module in sys.modules if module.partition(".")[0] in libraries]:
             monkeypatch.delitem(sys.modules, module)
@@ -239,7 +252,11 @@ def open_sensor(sensor_name, folder, monkeypatch, *, is_here):
 
 
 def test_a_sensor_states_what_it_is_and_reads_or_that_it_is_not_here(tmp_path, monkeypatch):
-    """Readings of its kind, finite, stamped in order; closed twice; an unknown setting is refused before."""
+    """A sensor describes itself and reads, or says that it is not here.
+
+    Readings are of its kind, finite and stamped in order. It may be closed twice, and an unknown
+    setting is refused before.
+    """
     for folder, sensor_name in in_folders(
         tmp_path, (*sorted({*power.SENSORS} - LIVE), EXAMPLE_SENSOR)
     ):
@@ -289,7 +306,10 @@ TASK_CASES = {
 
 
 def test_a_task_prepares_and_scores(tmp_path):
-    """Inputs as the model declares, the right score, none without truth or predictions, a finite one of spoilt outputs."""
+    """A task prepares inputs as the model declares, and gives the right score.
+
+    Without truth or predictions it gives none, of spoilt outputs a finite one.
+    """
     for folder, name in in_folders(tmp_path, TASK_CASES):
         with table_row(name):
             check_task(name, folder)
@@ -358,7 +378,11 @@ READER_CASES = {
 
 
 def test_a_reader_recognises_its_own_and_refuses_what_is_spoilt(tmp_path):
-    """The items have ground truth; foreign or absent annotations are not its own, cut ones are whole or refused in a line."""
+    """A reader recognises only its own annotations, and refuses spoilt ones.
+
+    The items have ground truth. Foreign or absent annotations are not its own; truncated ones are
+    read whole, or refused in one line.
+    """
     for folder, name in in_folders(tmp_path, READER_CASES):
         with table_row(name):
             check_reader(name, folder)
@@ -394,7 +418,10 @@ def check_reader(name, folder):
 
 
 def test_a_runtime_in_a_file_derives_from_the_base_class(tmp_path):
-    """What it leaves out it has from there; one that only looks like a runtime, or lacks a method, is refused before it is loaded."""
+    """A runtime in a file inherits from the base class all that it leaves out.
+
+    One that only looks like a runtime, or lacks a method, is refused before it is loaded.
+    """
     methods = "".join(
         f"    def {name}(self, *given): pass\n" for name in ("load", "bind", "outputs", "close")
     )

@@ -1,4 +1,7 @@
-"""What people do with runs of a ledger: excluded, included, deleted and noted, in a SQLite file and a PostgreSQL database alike."""
+"""Tests of how people change the runs of a ledger: they exclude, include, delete and note them.
+
+A SQLite file and a PostgreSQL database behave alike.
+"""
 
 import random
 
@@ -18,7 +21,10 @@ from tests.fixtures.record_factory import make_record
 
 
 def history_of_runs(seed):
-    """Return runs of two boards and a reference over 24 days, one of them with a step, in the order of their receipt."""
+    """Return runs of two boards and a reference over 24 days, in the order of their receipt.
+
+    One of the boards has a step.
+    """
     runs = [
         *level_runs(stepped_ms(24, 14, 1.2, seed=seed)),
         *level_runs(stepped_ms(24, 24, 1.0, seed=seed + 1), device="pi-2"),
@@ -58,7 +64,10 @@ def statistics_of(ledger_place):
 def test_whatever_was_deleted_or_excluded_the_statistics_are_those_of_a_ledger_that_never_had_it(
     ledger_place, tmp_path, seed
 ):
-    """A device that delivers every record again brings none of them back."""
+    """Statistics without deleted and excluded runs equal those of a ledger that never had them.
+
+    A device that delivers every record again brings none of them back.
+    """
     draw, runs = random.Random(seed), history_of_runs(seed)  # noqa: S311 - draws a case
     with open_ledger(ledger_place) as ledger:
         commit(ledger, runs, draw)
@@ -82,7 +91,11 @@ def test_whatever_was_deleted_or_excluded_the_statistics_are_those_of_a_ledger_t
 
 
 def test_a_deleted_run_leaves_nothing_but_who_deleted_it_when_and_why(ledger):
-    """Of its record no byte is left in the ledger; its neighbour in the same message stays as it was."""
+    """A deleted run leaves only who deleted it, when and why.
+
+    No byte of its record is left in the ledger, and its neighbour in the same message stays as it
+    was.
+    """
     first, second = (
         make_record(id=name * 8, session=5, seq=seq) for name, seq in (("cafe", 1), ("beef", 2))
     )
@@ -103,7 +116,10 @@ def test_a_deleted_run_leaves_nothing_but_who_deleted_it_when_and_why(ledger):
 
 
 def test_an_excluded_run_comes_back_as_it_was_with_its_samples(ledger):
-    """And every sink receives it, because its row is new; a field that this version does not know is kept."""
+    """An included run comes back with its samples as it was before its exclusion.
+
+    Every sink receives it, because its row is new; a field that this version does not know is kept.
+    """
     record = make_record(id="cafe" * 8, session=5, seq=1)
     sent = arrival(record)
     sent = sent._replace(payload=sent.payload[:-1] + b',"humidity_ratio":0.5}')
@@ -123,7 +139,7 @@ def test_an_excluded_run_comes_back_as_it_was_with_its_samples(ledger):
 
 
 def test_a_prefix_that_begins_several_ids_names_them(ledger):
-    """A whole id is never ambiguous, whatever it begins."""
+    """A whole id is never ambiguous, and a prefix of several ids is refused with their names."""
     ids = ["ab", "abc1", "abd2"]
     ledger.commit(
         [arrival(make_record(id=name, session=5, seq=seq)) for seq, name in enumerate(ids, start=1)]
@@ -141,7 +157,7 @@ def test_a_prefix_that_begins_several_ids_names_them(ledger):
 
 
 def test_runs_are_listed_newest_first_and_narrowed(ledger):
-    """By time of measuring, not of receipt, and with a limit."""
+    """Runs are listed by the time of measuring, newest first, with filters and a limit."""
     runs = [make_run(device=device, model=model, session=5, seq=1, started_at_ns=at_ns * 10**18) for device, model, at_ns in
             (("pi-1", "a", 3), ("pi-2", "b", 1), ("pi-3", "a", 2))]  # fmt: skip
     ledger.commit([arrival(run, 10**18) for run in runs])

@@ -1,4 +1,7 @@
-"""The rows of runs have the figures that their records have, in a SQLite file and a PostgreSQL database alike."""
+"""Tests that the rows of runs have the figures of their records.
+
+A SQLite file and a PostgreSQL database behave alike.
+"""
 
 import math
 import random
@@ -104,7 +107,7 @@ def numbered(runs, first=1):
 
 @pytest.mark.parametrize("is_batch", [False, True])
 def test_a_row_has_every_figure_that_was_measured_and_its_bounds(ledger, is_batch):
-    """Read from the record path by path; what was estimated or published has no figure."""
+    """A row has each measured figure of its record, but no estimated or published one."""
     runs = numbered(RECORDS)
     ledger.commit([arrival(run, STARTED_AT_NS) for run in runs]) if not is_batch else ledger.commit(
         (), (), (), [arrived_batch(runs)]
@@ -125,7 +128,10 @@ def test_a_row_has_every_figure_that_was_measured_and_its_bounds(ledger, is_batc
 
 
 def test_the_version_of_the_rows_is_that_of_what_they_hold():
-    """A figure that is worked out another way, or has other bounds, is another version, as another column or fact is."""
+    """Another way to work out a figure, or other bounds, requires another version of the rows.
+
+    So does another column or fact.
+    """
     rows = [row_of(run, STARTED_AT_NS + DAY_NS) for run in numbered(FULL_RECORDS)]
     written = dict(zip(RUN_COLUMNS, zip(*(row.values for row in rows), strict=True), strict=False))
     assert [
@@ -145,7 +151,7 @@ def test_the_version_of_the_rows_is_that_of_what_they_hold():
 
 
 def test_a_row_says_of_which_case_series_and_day_a_run_is_and_whether_it_may_be_compared(ledger):
-    """What runs have in common is kept once for all of them."""
+    """A row has a run's case, series, day and comparability; common facts are stored once."""
     runs = numbered([*RECORDS, *RECORDS])
     ledger.commit([arrival(run, STARTED_AT_NS + DAY_NS) for run in runs])
     rows = ledger.query(
@@ -174,7 +180,11 @@ def test_a_row_says_of_which_case_series_and_day_a_run_is_and_whether_it_may_be_
 
 
 def test_runs_are_judged_with_their_siblings_however_they_came_and_went(ledger):
-    """As `judged_together` judges the records that are there: batch by batch, after an exclusion, an inclusion and a deletion."""
+    """Runs are judged with their siblings, in whatever order they came and went.
+
+    The result equals that of `judged_together` on the records that are there: batch by batch, after
+    an exclusion, an inclusion and a deletion.
+    """
     chance = random.Random(68)  # noqa: S311 - the same runs every time
     sessions = [
         [make_run(p50_ms=chance.choice((10.0, 10.1, 10.2, 14.0))) for _ in range(5)]
@@ -199,7 +209,7 @@ def test_runs_are_judged_with_their_siblings_however_they_came_and_went(ledger):
 
 
 def test_siblings_are_looked_up_by_the_index_however_many(tmp_path):
-    """A commit of hundreds of sessions read every run of the ledger."""
+    """The lookup of siblings uses the index, so that no commit reads every run of the ledger."""
     with SqliteLedger(tmp_path / "ledger.sqlite") as ledger:
         for count in (1, 50, 500):
             plan = ledger.query(

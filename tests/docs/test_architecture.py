@@ -1,6 +1,7 @@
-"""Facts about the map of the code in CONTRIBUTING.md: the drawing of the imports is right, and every file that it names exists.
+"""Facts about the map of the code in CONTRIBUTING.md.
 
-`python -m tests.docs.test_architecture` draws the imports again.
+The drawing of the imports is right, and every file that the map names exists. `python -m
+tests.docs.test_architecture` draws the imports again.
 """
 
 import re
@@ -35,7 +36,10 @@ def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
 
 
 def drawing() -> str:
-    """Return the folders as a Mermaid flowchart; an arrow that follows from others is left out, one by name is dotted."""
+    """Return the folders as a Mermaid flowchart.
+
+    An arrow that follows from others is left out; an arrow by name is dotted.
+    """
     direct, by_name = folder_arrows(arrows()), folder_arrows(arrows_by_name())
     folders = {*direct, *(target for targets in direct.values() for target in targets)} - set(
         PACKAGES
@@ -68,7 +72,10 @@ def drawing() -> str:
 
 
 def test_the_trip_of_a_query_passes_twelve_rooms_at_most():
-    """Each step begins with its file, and is there; the other files of a step are in the same folder."""
+    """The trip of a query passes at most twelve rooms.
+
+    Each step begins with its file, which exists; the other files of a step are in the same folder.
+    """
     text = PAGE.read_text().partition("## The path of a query")[2].partition("\n## ")[0]
     steps = re.split(r"^\d+\. ", text, flags=re.MULTILINE)[1:]
     assert 0 < len(steps) <= 12
@@ -83,12 +90,13 @@ def test_the_trip_of_a_query_passes_twelve_rooms_at_most():
 
 
 def test_the_drawing_shows_the_imports_as_they_are():
-    """Whoever adds an arrow sees it here, and draws again (see above)."""
+    """The drawing shows the imports of the code; whoever adds one has to draw it again (see above).
+    """
     assert DRAWING.read_text() == drawing()
 
 
 def test_every_file_that_the_page_names_exists():
-    """A map that names a file that is gone leads astray."""
+    """Every file that the page names exists, because a wrong map leads readers astray."""
     named = set(
         re.findall(
             r"`((?:agent|collector|models|provisioning|tests|docs)/[\w/.-]*\w/?)`", PAGE.read_text()

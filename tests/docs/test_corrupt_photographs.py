@@ -12,7 +12,10 @@ SCENES = ROOT / "models" / "scenes"
 
 
 def test_each_corrupted_copy_is_a_data_set_like_any_other(tmp_path):
-    """The same names and sizes under the same annotations, further from the original with every severity, the same in a second run."""
+    """Each corrupted copy is a data set, further from the original with every severity.
+
+    Names and sizes are the same, under the same annotations, and a second run gives the same.
+    """
     (tmp_path / "images").mkdir()
     for path in sorted((SCENES / "images").iterdir())[:2]:
         shutil.copy(path, tmp_path / "images")

@@ -1,4 +1,7 @@
-"""Facts about the pictures of the documentation: pages show all of them, one command makes them, and intervals hold the truths."""
+"""Facts about the pictures of the documentation.
+
+Pages show all of them, one command makes them, and intervals hold the truths.
+"""
 
 import re
 from pathlib import Path
@@ -16,7 +19,7 @@ SHOWN = re.compile(r"""(?:!\[[^\]]*\]\(|src="|srcset=")(?!https?:)([^)"]+)""")
 
 
 def test_pages_show_every_picture_and_none_that_is_missing():
-    """A picture that no page shows has no reader."""
+    """A picture that no page shows has no reader, and one that is missing leaves a gap."""
     shown_paths = {
         (page.parent / target).resolve()
         for page in PAGES
@@ -26,7 +29,7 @@ def test_pages_show_every_picture_and_none_that_is_missing():
 
 
 def test_one_command_makes_the_pictures():
-    """Nobody has to remember where one came from."""
+    """One command makes all the pictures, so that nobody has to remember where one came from."""
     made_names = {f"{name}.svg" for name in DRAWN} | {
         f"{name}-{theme}.png" for name in PHOTOGRAPHED for theme in ("light", "dark")
     }
@@ -34,7 +37,7 @@ def test_one_command_makes_the_pictures():
 
 
 def test_the_energies_of_the_picture_hold_their_truths():
-    """The caption states the truths, which the simulation knows and the method does not."""
+    """The intervals hold the truths in the caption, which the method does not know."""
     trial = draw_trial(known_truth.BOARD, np.random.default_rng(known_truth.SEED), gain_z=0.0)
     result, reason = assess(trial.trace, trial.run)
     assert result is not None, reason

@@ -15,7 +15,7 @@ from tools.reference.pages import ATTACHMENTS, FOLDER, PAGES, content
 
 
 def test_a_page_is_made_from_the_code():
-    """What was changed and not written down is found here."""
+    """A page equals the text made from the code, so a change that was not written down shows."""
     for name in (*PAGES, *ATTACHMENTS):
         assert (FOLDER / name).read_bytes().decode() == content(name), (
             f"{name}: write it again: python -m tools.reference"
@@ -23,20 +23,20 @@ def test_a_page_is_made_from_the_code():
 
 
 def test_there_is_no_other_page():
-    """A page that nothing makes grows old."""
+    """No other page exists, because a page that nothing makes would become outdated."""
     assert {
         path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*") if path.is_file()
     } == {*PAGES, *ATTACHMENTS}
 
 
 def test_every_kind_of_topic_and_of_file_is_described():
-    """A new one is not forgotten."""
+    """Every kind of topic and of file is described, so that a new one is not forgotten."""
     assert set(MESSAGES) == set(get_args(TopicKind))
     assert set(PURPOSES) == set(FILES)
 
 
 def test_every_field_of_a_record_has_its_meaning():
-    """The text next to a field may be lost when a formatter moves it."""
+    """Every field of a record has a text, which a formatter that moves it may lose."""
     parts = record.json_schema()["$defs"]
     assert [
         f"{name}.{field}"
@@ -47,7 +47,10 @@ def test_every_field_of_a_record_has_its_meaning():
 
 
 def test_every_key_of_a_model_card_has_its_meaning():
-    """A new key without a comment would be an empty cell; tensors have no key of their own."""
+    """Every key of a model card has a comment, or its cell would be empty.
+
+    Tensors have no key of their own.
+    """
     for part, _ in PARTS.values():
         texts = field_texts(model_card)[part.__name__]
         assert {name: texts[name] for name in part.__struct_fields__ if not texts[name]} == {}

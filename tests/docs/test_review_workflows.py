@@ -1,4 +1,7 @@
-"""The example workflows: valid YAML, with commands that exist, and a comment that the next one finds."""
+"""Tests of the example workflows.
+
+They are valid YAML with commands that exist, and a comment that the next one finds.
+"""
 
 import re
 import shlex
@@ -44,7 +47,7 @@ def scripts(node):
 @pytest.mark.needs("bash")
 @pytest.mark.parametrize("path", SCRIPTED, ids=lambda path: path.stem)
 def test_a_workflow_is_yaml_with_scripts_that_a_shell_takes(path):
-    """A YAML reader takes the file, and `bash -n` each script in it."""
+    """A workflow is valid YAML, and `bash -n` accepts each script in it."""
     shell_scripts = list(scripts(yaml.safe_load(path.read_text())))
     assert shell_scripts
     for script in shell_scripts:
@@ -60,7 +63,7 @@ def test_a_workflow_is_yaml_with_scripts_that_a_shell_takes(path):
 
 
 def test_every_command_in_the_examples_is_one_that_there_is():
-    """Each has the options that the example gives it."""
+    """Every command in the examples exists and has the options that they give it."""
     for path in (*WORKFLOWS, DOCS / "start" / "pull-requests.md"):
         for name, *arguments in commands(path):
             with table_row(path.name, name, *arguments):
@@ -70,7 +73,10 @@ def test_every_command_in_the_examples_is_one_that_there_is():
 @pytest.mark.services
 @pytest.mark.parametrize("path", COMPARING, ids=lambda path: path.stem)
 def test_the_comparison_of_an_example_does_what_the_example_promises(path, tmp_path):
-    """With the folders that the measuring step leaves behind: status 1 and a comment for a change that is slower, 0 for one that is not."""
+    """A comparison in an example gives status 1 for a slower change and 0 for an equal one.
+
+    It writes a comment, and reads the folders that the measuring step leaves behind.
+    """
     (arguments,) = [arguments for arguments in commands(path) if arguments[0] == "compare"]
     for factor, status in ((1.0, 0), (1.2, 1)):
         shutil.rmtree(tmp_path / "runs", ignore_errors=True)
@@ -90,7 +96,7 @@ def test_the_comparison_of_an_example_does_what_the_example_promises(path, tmp_p
 
 
 def test_the_example_gives_the_action_what_it_takes():
-    """Inputs that it has; limits that it can read are the default's."""
+    """The example uses only inputs that the action has, and the default of `fail-on`."""
     (path,) = (workflow for workflow in WORKFLOWS if workflow.stem == "github-measure")
     steps = yaml.safe_load(path.read_text())["jobs"]["measure"]["steps"]
     (inputs_of_example,) = (step["with"] for step in steps if step["uses"].startswith("edgemeter/"))
@@ -100,7 +106,7 @@ def test_the_example_gives_the_action_what_it_takes():
 
 
 def test_the_examples_find_a_comment_by_the_mark_that_it_begins_with():
-    """Else every push would add another comment."""
+    """The examples find a comment by its mark, or every push would add another comment."""
     for path in WORKFLOWS:
         text = path.read_text()
         if "notes" in text or "issues/" in text:

@@ -1,4 +1,7 @@
-"""Facts about the environment: one table, of which the reference is made, holds every variable that the code reads, and no other."""
+"""Facts about environment variables.
+
+One table, of which the reference is made, holds every variable that the code reads, and no other.
+"""
 
 import re
 from collections.abc import Iterator
@@ -38,7 +41,10 @@ def options(command: click.Command, path: str = "edgemeter") -> Iterator[tuple[s
 
 
 def test_every_variable_in_the_sources_is_in_the_table():
-    """A name that begins another one's, as in a filter, is none."""
+    """Every variable in the sources is in the table.
+
+    A name that only begins another one, as in a filter, is no variable.
+    """
     unlisted = {
         name: files
         for name, files in written().items()
@@ -48,12 +54,12 @@ def test_every_variable_in_the_sources_is_in_the_table():
 
 
 def test_every_variable_in_the_table_is_in_the_sources():
-    """What nobody reads any more leaves the table."""
+    """Every variable in the table is in the sources, so that unused ones leave the table."""
     assert sorted(NAMES - set(written())) == []
 
 
 def test_every_variable_of_an_option_is_in_the_table():
-    """Whatever way the option was made."""
+    """Every variable of an option is in the table, whatever way the option was made."""
     path_by_name = dict(options(cli))
     assert len(path_by_name) >= 10
     assert {name: path for name, path in path_by_name.items() if name not in NAMES} == {}

@@ -1,4 +1,8 @@
-"""Facts about bad input: each is one line that names what to change, and a status that tells; never a traceback, never a number."""
+"""Facts about bad input.
+
+Each is one line that names the thing to change and a status that tells, but never a traceback or a
+number.
+"""
 
 import json
 import os
@@ -30,7 +34,11 @@ def edgemeter(
 
 @pytest.fixture
 def folder(tmp_path):
-    """Return a folder with two photographs, broken models, annotations, a suite, a store and a library that is not there."""
+    """Return a folder with files that are good, broken or absent.
+
+    It has two photographs, broken models, annotations, a suite, a store, and a library that is not
+    there.
+    """
     photographs = tmp_path / "photos"
     photographs.mkdir()
     for name in ("a.png", "b.png"):
@@ -52,7 +60,10 @@ def folder(tmp_path):
 
 
 def test_bad_input_is_one_line_that_names_it(folder):
-    """Nothing on standard output; with `-q`, which hides progress and notes, one line on standard error; status 1 or 2."""
+    """Bad input gives status 1 or 2 and no standard output.
+
+    With `-q`, which hides progress and notes, standard error has one line.
+    """
     nobody = f"127.0.0.1:{free_port()}"
     for arguments, named in (
         (("run", "-q", "gone.onnx", "--data", "photos"), "gone.onnx"),
@@ -78,7 +89,7 @@ def test_bad_input_is_one_line_that_names_it(folder):
 
 @pytest.mark.realdata
 def test_a_real_model_that_cannot_run_here_is_one_line(realdata, folder):
-    """An Edge TPU model on a processor, and one that fails at allocation by design."""
+    """A model for an Edge TPU, and one that fails at allocation by design, give one line each."""
     for file, named in (
         ("mobilenet_v1_0.25_128_quant_edgetpu.tflite", "--runtime edgetpu"),
         ("model_invoking_error.tflite", "fake-op-double"),

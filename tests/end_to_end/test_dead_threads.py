@@ -1,4 +1,7 @@
-"""Facts about services of which a thread dies of an error that nobody expected: each ends at once, with a line that names the thread."""
+"""Facts about services in which a thread dies of an unexpected error.
+
+Each service ends at once, with a line that names the thread.
+"""
 
 import os
 import subprocess
@@ -20,7 +23,10 @@ DAEMON = (
 
 
 def ended(tmp_path, method, *arguments, program=COMMAND):
-    """Return the lines of a service that ends by itself, of which `method` (a dotted name) fails as no code of ours foresees."""
+    """Return the lines of a service that ends by itself because `method` fails.
+
+    `method` is a dotted name; it fails in a way that no code of ours foresees.
+    """
     module, _, name = method.partition(":")
     patch = (
         f"import {module} as patched\ndef fail(*_): raise OverflowError('too large')\n"
@@ -38,7 +44,7 @@ def ended(tmp_path, method, *arguments, program=COMMAND):
 
 @pytest.mark.services
 def test_the_page_ends_if_nobody_keeps_it_up_to_date(tmp_path):
-    """It would show the same for ever."""
+    """The page ends, because without the thread that keeps it up to date it would never change."""
     path = fill(tmp_path / "ledger.sqlite", [make_run()])
     lines = ended(
         tmp_path,
@@ -55,7 +61,7 @@ def test_the_page_ends_if_nobody_keeps_it_up_to_date(tmp_path):
 
 @pytest.mark.mosquitto
 def test_the_collector_ends_whichever_of_its_threads_dies(tmp_path):
-    """Its supervisor starts it again."""
+    """The collector ends whichever of its threads dies, and its supervisor starts it again."""
     with started(mosquitto(tmp_path, *TUNED)) as broker:
         for method, thread in (
             (
@@ -83,7 +89,7 @@ def test_the_collector_ends_whichever_of_its_threads_dies(tmp_path):
 
 @pytest.mark.services
 def test_the_agent_ends_if_its_publisher_dies(tmp_path):
-    """It would deliver nothing any more."""
+    """The agent ends, because without its publisher it would deliver nothing any more."""
     options = (
         '{"device": "pi-1", "fleet": "lab", "broker": "127.0.0.1:1", "config": null, "files": {}}'
     )

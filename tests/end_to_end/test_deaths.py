@@ -1,7 +1,9 @@
-"""A run that crashes, hangs, fills the memory or is ended, in each of its phases: a clear line, and nothing is left running or behind.
+"""Tests of a run that crashes, hangs, fills the memory or is ended, in each of its phases.
 
-The command runs with a terminal for its progress, by which the phase is known. The test is what
-orphans are handed to, so that none is missed, in whatever sandbox.
+Each gives a clear line, and nothing is left running or behind.
+
+The command runs with a terminal for its progress, by which the phase is known. The test adopts
+orphans, so that none is missed, in whatever sandbox.
 """
 
 import ctypes
@@ -177,7 +179,10 @@ NEEDS = {
 
 
 def table():
-    """Return subject, phase and fault of each death: those named above, and at night every one of a model in a file."""
+    """Return subject, phase and fault of each death.
+
+    They are those named above, and at night every one of a model in a file.
+    """
     for line in DEATHS.strip().splitlines():
         subject, _, deaths = line.partition(": ")
         for death in deaths.split(", "):
@@ -195,7 +200,10 @@ def table():
 
 
 def alive(before=frozenset()):
-    """Return the processes below this one that run, without those of before; ended ones that nobody else waits for are taken away."""
+    """Return the running processes below this one, without those that ran before.
+
+    Ended processes that nobody else waits for are reaped.
+    """
     running = []
     for process in set(psutil.Process().children(recursive=True)) - before:
         with suppress(psutil.NoSuchProcess, ChildProcessError):
@@ -242,7 +250,10 @@ class DyingRun:
         os.close(stderr)
 
     def read(self) -> bool:
-        """Read on; return whether there may be more: at the end of the other side Linux reports an error."""
+        """Read on; return whether there may be more.
+
+        Linux reports the end of the other side as an error.
+        """
         with suppress(OSError):
             self.text += CODES.sub("", os.read(self._terminal, 1 << 16).decode(errors="replace"))
             return True
@@ -265,7 +276,10 @@ class DyingRun:
 
 @pytest.fixture
 def folder(tmp_path):
-    """Return a folder with a model, its data, a sensor, and programs without bubblewrap; this process is handed all orphans."""
+    """Return a folder with a model, its data, a sensor, and programs without bubblewrap.
+
+    This process adopts all orphans.
+    """
     for name in ("data", "scratch", "bin"):
         (tmp_path / name).mkdir()
     for number in range(60):
@@ -327,7 +341,11 @@ def strike(run, folder, fault, server):
 
 @pytest.mark.parametrize(("subject", "phase", "fault"), [*table()])
 def test_a_death_is_one_line_and_leaves_nothing(request, folder, subject, phase, fault):
-    """A crash, a kill as the kernel's when memory runs out, a hang, a MemoryError, Ctrl-C, and a command that is ended or killed."""
+    """A run that dies gives one line and leaves nothing behind.
+
+    It dies of a crash, a kill as by the kernel when memory runs out, a hang, a MemoryError or
+    Ctrl-C, or the command is ended or killed.
+    """
     server = request.getfixturevalue("server") if subject == "served" else None
     before = frozenset(psutil.Process().children(recursive=True))
     is_early = phase in ("load", "first")

@@ -1,4 +1,4 @@
-"""Facts about the delivery from a device through a real broker to a collector, and on to an InfluxDB."""
+"""Facts about the delivery from a device through a real broker to a collector, and to InfluxDB."""
 
 import signal
 
@@ -31,7 +31,11 @@ def seqs_in(ledger, session, device="pi-1"):
 
 @pytest.mark.services
 def test_every_record_arrives_once_whole_and_the_outbox_is_empty(tmp_path, at_end):
-    """The whole way in one process; what two earlier sessions left behind, when nobody was there, goes out with the third."""
+    """Every record arrives once and whole, and the outbox is empty afterwards.
+
+    The whole way is in one process. Records of two earlier sessions, which found no collector, go
+    out with the third.
+    """
     sent = []
     for _ in range(2):
         with Outbox(tmp_path / "outbox") as outbox:
@@ -60,7 +64,10 @@ def test_every_record_arrives_once_whole_and_the_outbox_is_empty(tmp_path, at_en
 
 @pytest.mark.mosquitto
 def test_a_broker_that_is_killed_loses_and_doubles_nothing(tmp_path, at_end):
-    """SIGKILL takes the broker's queue and sessions with it; outbox and receipts do not care."""
+    """A SIGKILL of the broker, with its queue and sessions, neither loses nor doubles a record.
+
+    Outbox and receipts do not depend on it.
+    """
     server = mosquitto(tmp_path, *TUNED)
     address = at_end.enter_context(started(server))
     ledger = tmp_path / "ledger"
@@ -82,7 +89,7 @@ def test_a_broker_that_is_killed_loses_and_doubles_nothing(tmp_path, at_end):
 
 @pytest.mark.influx
 def test_every_run_is_in_influxdb_with_the_numbers_of_the_ledger(influxd, tmp_path, at_end):
-    """Device, broker, ledger, InfluxDB: the last of them has what the first measured."""
+    """Every run in InfluxDB, after broker and ledger, has the numbers that the device measured."""
     server = Influx(influxd, tmp_path)
     at_end.enter_context(started(server))
     server.set_up()
@@ -116,7 +123,7 @@ def test_every_run_is_in_influxdb_with_the_numbers_of_the_ledger(influxd, tmp_pa
 
 @pytest.mark.services
 def test_the_command_brings_its_own_broker_and_ends_cleanly_on_ctrl_c(tmp_path, at_end):
-    """`edgemeter collector up` on a desk: it reports where it listens, and what it kept."""
+    """`edgemeter collector up` on a desk prints its address, and at Ctrl-C what it kept."""
     collector = at_end.enter_context(CollectorProcess(tmp_path / "ledger", "--port", "0"))
     with Outbox(tmp_path / "outbox") as outbox, publishing(collector.address, outbox) as publisher:
         outbox.put(make_record())

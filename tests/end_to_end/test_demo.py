@@ -56,7 +56,10 @@ def demonstration(tmp_path_factory):
 
 @pytest.mark.nightly
 def test_the_demo_measures_delivers_compares_and_reports(demonstration):
-    """Every run is in the ledger, every shipped model is beside the reference, and the page is there."""
+    """The demo keeps every run, compares the shipped models with the reference, and writes a page.
+
+    The runs are in the ledger.
+    """
     folder, err = demonstration.folder, demonstration.err
     rows = json.loads(demonstration.out)["rows"]
     assert {row["role"] for row in rows} == {"device", "reference"}
@@ -76,7 +79,10 @@ def test_the_demo_measures_delivers_compares_and_reports(demonstration):
 
 @pytest.mark.services
 def test_ctrl_c_leaves_no_process(tmp_path):
-    """Interrupted while it measures, the demo takes broker, collector, agent and measuring process with it."""
+    """Ctrl-C during a measurement ends the demo and all its processes.
+
+    They are broker, collector, agent and the measuring process.
+    """
     demo = start_demo(tmp_path)
     try:
         assert wait_until(lambda: _measures(demo.pid), 60)
@@ -94,7 +100,10 @@ def test_ctrl_c_leaves_no_process(tmp_path):
 
 
 def _measures(pid: int) -> bool:
-    """Return whether a process below `pid` is measuring; those that end meanwhile are not asked twice."""
+    """Return whether a process below `pid` is measuring.
+
+    Processes that end meanwhile are not asked twice.
+    """
     for child in psutil.Process(pid).children(recursive=True):
         with suppress(psutil.Error):
             if "edgemeter.agent.engine.worker" in child.cmdline():

@@ -1,4 +1,7 @@
-"""Deliberate disturbance gets caught: busy processes beside a run make it disturbed, with the reason and the culprit's name."""
+"""Tests that deliberate disturbance is detected.
+
+Busy processes beside a run make it disturbed, with the reason and the culprit's name.
+"""
 
 import json
 import os
@@ -27,7 +30,10 @@ HOG = (
 
 
 def hog():
-    """Start one busy process, in a session of its own: the scheduler shares cores between sessions first."""
+    """Start one busy process in a session of its own.
+
+    The scheduler shares cores between sessions first.
+    """
     return subprocess.Popen([sys.executable, "-c", HOG], start_new_session=True)
 
 
@@ -87,7 +93,11 @@ def reason_of(record: dict, rule: str) -> str:
 
 
 def test_busy_processes_make_a_run_disturbed_and_are_named(replay, tmp_path):
-    """Two hogs for each core, before and during the run: busy-machine says how busy, and which process it was."""
+    """Two busy processes per core make a run disturbed, and are named.
+
+    They run before and during the run; `busy-machine` says how busy the machine was, and because of
+    which process.
+    """
     with hogs(2 * (os.cpu_count() or 1)):
         record = run(replay, tmp_path / "home", "--mode", "rapid")
     assert record["verdict"]["state"] in ("disturbed", "invalid")
@@ -103,7 +113,11 @@ def test_busy_processes_make_a_run_disturbed_and_are_named(replay, tmp_path):
 @pytest.mark.realdata
 @pytest.mark.needs(module="ai_edge_litert")
 def test_a_real_model_of_a_fifth_of_a_millisecond_is_caught_too(realdata, tmp_path):
-    """13 ms of timed queries are too short for clock ticks: the load is taken with as much of what came before as they need."""
+    """A real model of a fifth of a millisecond is found to be disturbed too.
+
+    13 ms of timed queries are too short for clock ticks, so the load is taken over a longer time
+    that begins before them.
+    """
     model = realdata / "models/mobilenet_v1_0.25_128_quant.tflite"
     with hogs(2 * (os.cpu_count() or 1)):
         record = run(model, tmp_path / "home", "--mode", "rapid")
@@ -112,7 +126,7 @@ def test_a_real_model_of_a_fifth_of_a_millisecond_is_caught_too(realdata, tmp_pa
 
 
 def test_hogs_in_the_second_half_alone_are_caught(replay):
-    """The first half was quiet: the mean load, or the drift, tells."""
+    """Busy processes in the second half alone show in the mean load or the drift."""
     seconds = 4.0
     setting = case_settings.Settings(model=str(replay), mode="rapid", repeats=1, seconds=seconds)
     cases = suite.expand(suite.SuiteFile(name="s", case=[setting]), replay.parent)
@@ -149,7 +163,10 @@ RUNS = 20
 
 
 def test_a_quiet_machine_gives_valid_runs(replay):
-    """Of 20 rapid runs with next to no load beside them at least 19 are valid: 64 queries are not disturbed for trivial reasons."""
+    """At least 19 of 20 rapid runs on a quiet machine are valid.
+
+    There is next to no load beside them; 64 queries must not be disturbed for trivial reasons.
+    """
     setting = case_settings.Settings(model=str(replay), mode="rapid", repeats=RUNS)
     cases = suite.expand(suite.SuiteFile(name="s", case=[setting]), replay.parent)
     records = list(

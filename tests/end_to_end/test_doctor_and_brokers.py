@@ -12,7 +12,10 @@ def _look(home, address):
 
 @pytest.mark.mosquitto
 def test_a_mosquitto_that_takes_us_is_fine_and_one_that_does_not_is_not(tmp_path):
-    """The remedy names where the password goes; the embedded broker, which speaks only MQTT 3.1.1, is warned of."""
+    """A mosquitto that accepts us is fine; for another the remedy says where the password goes.
+
+    The embedded broker, which speaks only MQTT 3.1.1, gives a warning.
+    """
     with started(mosquitto(tmp_path)) as address:
         finding = _look(tmp_path, address)
     assert (finding.state, finding.remedy) == ("ok", None)

@@ -1,4 +1,7 @@
-"""Facts about a fleet of 60 boards whose truths are known: each is told once, with its cause, and nothing else is."""
+"""Facts about a fleet of 60 boards whose truths are known.
+
+Each truth is told once, with its cause, and nothing else is.
+"""
 
 import json
 import time
@@ -51,7 +54,10 @@ def day_text(day):
 
 @pytest.mark.services
 def test_each_truth_is_one_alert_and_nothing_else_is(ledger, tmp_path):
-    """Six truths on 60 boards, 732 series: six alerts, with board, day and cause; none on the 34 healthy boards of other types."""
+    """Six truths on 60 boards give six alerts, each with board, day and cause.
+
+    There are 732 series; the 34 healthy boards of other types give no alert.
+    """
     (tmp_path / "rules.toml").write_text(RULES)
     result = edgemeter(
         "trend", "alerts", "check", "--ledger", ledger, "--rules", tmp_path / "rules.toml"
@@ -82,7 +88,10 @@ def test_each_truth_is_one_alert_and_nothing_else_is(ledger, tmp_path):
 
 @pytest.mark.services
 def test_the_recommended_case_is_the_cheapest_that_meets_all(ledger):
-    """Nothing is said to be met that is not; boards of a type are one case, at the level that they have now."""
+    """The recommended case is the cheapest one that meets all limits.
+
+    No limit is said to be met that is not. Boards of a type are one case, at their current level.
+    """
     limits = {"p50": 20.0, "ap": 0.72, "mj": 150.0}
     text = f"p50<={limits['p50']}ms, ap>={limits['ap']}, energy<={limits['mj']}mJ"
     result = edgemeter("compare", "--ledger", ledger, "--require", text, "--format", "json")

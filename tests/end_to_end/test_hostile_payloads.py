@@ -1,4 +1,7 @@
-"""What no agent sends, through a real broker to a real collector process: refused, at a bounded price, and nothing else suffers."""
+"""Tests of messages that no agent sends, through a real broker to a real collector process.
+
+They are refused at a bounded price, and nothing else suffers.
+"""
 
 import re
 import signal
@@ -56,7 +59,10 @@ def peak_mb(process):
 
 
 def test_every_hostile_payload_is_quarantined_and_good_records_go_on(broker, collector, tmp_path):
-    """One after the other, each followed by a good record, which has to get its receipt, at once or when it comes again."""
+    """Every hostile payload is quarantined, and the good record after it gets its receipt.
+
+    The receipt comes at once, or when the record comes again.
+    """
     sender = Peer(broker, "edgemeter/v1/lab/pi-1/receipt")
     for seq, (name, make) in enumerate(HOSTILE.items(), start=1):
         receipt = b'{"session":77,"held":[[%d,%d]]}' % (seq, seq)
@@ -86,7 +92,10 @@ def test_every_hostile_payload_is_quarantined_and_good_records_go_on(broker, col
 
 @pytest.mark.nightly
 def test_a_flood_of_bombs_costs_no_more_memory_than_one(broker, collector, tmp_path):
-    """Hundreds of them at once, of several kinds: the peak is bounded, and the good record behind them arrives."""
+    """Hundreds of bombs of several kinds cost no more memory than one.
+
+    The peak is bounded, and the good record behind them arrives.
+    """
     bombs = [bomb(b" ", 1024), bomb(b"[", 1024), zlib.compress(b"[" + b"{}," * (20 << 20) + b"{}]")]
     sender = Peer(broker, "edgemeter/v1/lab/pi-2/receipt")
     for number in range(60):

@@ -1,4 +1,8 @@
-"""The collector's intake as a whole: several collectors, a flood that it takes in a hurry, what it says of itself."""
+"""Facts about the collector's intake as a whole.
+
+There are several collectors, a flood that has to be taken in a hurry, and the metrics of the
+collector itself.
+"""
 
 import re
 import signal
@@ -28,7 +32,8 @@ def broker(tmp_path):
 
 @pytest.mark.nightly
 def test_a_flood_is_committed_and_receipted_to_the_last_record(broker, tmp_path):
-    """Far more than one commit takes, one a message and in batches."""
+    """A flood of far more than one commit, alone and in batches, is receipted to the last record.
+    """
     with collecting(broker, tmp_path / "ledger") as collector:
         single = flood.flood(flood.Settings(broker.port, 6000, devices=30))
         batched = flood.flood(flood.Settings(broker.port, 6000, batch=100, devices=3))
@@ -46,7 +51,11 @@ def test_a_flood_is_committed_and_receipted_to_the_last_record(broker, tmp_path)
 
 
 def test_the_command_serves_metrics_and_health_and_forgets_what_is_old(broker, tmp_path):
-    """As a supervisor and Prometheus see it; a broker that lets anybody in is named, where others can reach it."""
+    """The command serves metrics and health, and removes old records.
+
+    They are read as by a supervisor and by Prometheus. A broker that admits anybody is named, if
+    others can reach it.
+    """
     anywhere = f"0.0.0.0:{broker.port}"
     command = [
         *EDGEMETER,

@@ -1,4 +1,7 @@
-"""Facts about `edgemeter run` when somebody ends it early: what was measured is printed, written and kept."""
+"""Facts about `edgemeter run` when somebody ends it early.
+
+Runs that were measured are printed, written and kept.
+"""
 
 import json
 import os
@@ -49,7 +52,7 @@ def wait_for_runs(folder, count):
 
 @pytest.mark.services
 def test_what_was_measured_before_ctrl_c_is_printed_written_and_kept(tmp_path):
-    """Without a broker: Ctrl-C reaches the whole group; no run that ended is lost."""
+    """Without a broker no run that ended is lost by Ctrl-C, which reaches the whole group."""
     nobody = f"127.0.0.1:{free_port()}"
     document = tmp_path / "out.json"
     run = start(
@@ -109,7 +112,7 @@ def test_an_interrupt_at_any_moment_leaves_nothing(tmp_path, words, number):
 
 @pytest.mark.nightly
 def test_a_run_that_finds_the_disk_full_is_printed_all_the_same(tmp_path):
-    """The outbox cannot keep it and says so; the figures are on standard output."""
+    """A full disk keeps the run out of the outbox, with an error, but its figures are printed."""
     with small_disk(tmp_path / "home", 1) as disk:
         Outbox(disk / "outbox.sqlite").close()
         run = start(

@@ -1,4 +1,7 @@
-"""Facts about the whole way: `edgemeter run` as a command, a broker and a collector as processes, and what is compared at the end."""
+"""Facts about the whole way, from `edgemeter run` to the ledger.
+
+The command, a broker and a collector are processes; the end compares what arrived.
+"""
 
 import json
 import os
@@ -41,7 +44,11 @@ def broker(tmp_path):
 
 @pytest.mark.mosquitto
 def test_a_collector_killed_while_a_suite_runs_gets_every_record_once(broker, tmp_path):
-    """SIGKILL in the middle of `edgemeter run`, a restart, and the ledger holds each run of the printed document, once."""
+    """A collector that is killed while a suite runs gets every record once.
+
+    After SIGKILL in the middle of `edgemeter run` and a restart, the ledger holds each run of the
+    printed document once.
+    """
     model, address, ledger = (
         replay_model(tmp_path),
         f"127.0.0.1:{broker.port}",

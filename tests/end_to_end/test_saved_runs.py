@@ -52,7 +52,11 @@ def records_of(home):
 
 @pytest.mark.services
 def test_a_run_is_kept_and_read_without_options(tmp_path):
-    """Standard output is JSON and nothing else, or ends with the run's name; standard error has a line a run; report and trend find it."""
+    """A run is kept without any option, and report and trend find it.
+
+    Standard output is JSON and nothing else, or ends with the run's name; standard error has a line
+    a run.
+    """
     home, page = tmp_path / "home", tmp_path / "report.html"
     result = measure(tmp_path, "--format", "json")
     (printed,) = json.loads(result.stdout)["runs"]
@@ -75,7 +79,7 @@ def test_a_run_is_kept_and_read_without_options(tmp_path):
 
 @pytest.mark.services
 def test_a_full_standard_output_is_one_line_after_the_run_was_saved(tmp_path):
-    """The figures are in the ledger and in the document."""
+    """A full standard output gives one line, after the run was saved to ledger and document."""
     with Path("/dev/full").open("w") as full:
         result = measure(
             tmp_path, "--format", "json", "--output", tmp_path / "out.json", stdout=full
@@ -88,7 +92,11 @@ def test_a_full_standard_output_is_one_line_after_the_run_was_saved(tmp_path):
 
 @pytest.mark.services
 def test_where_results_cannot_be_kept_or_written_nothing_is_measured(tmp_path):
-    """A mistyped path costs a second, not the measurement; `--no-save` keeps nothing, and needs no home."""
+    """Nothing is measured if the results cannot be kept or written.
+
+    So a mistyped path costs a second, not the measurement. `--no-save` keeps nothing, and needs no
+    home.
+    """
     (tmp_path / "file").touch()
     home = tmp_path / "file" / "home"
     for options, named in (
@@ -109,7 +117,10 @@ def test_where_results_cannot_be_kept_or_written_nothing_is_measured(tmp_path):
 
 @pytest.mark.services
 def test_a_comparison_keeps_its_runs_too(tmp_path):
-    """Every run of every round is in the ledger; of a model that is compared with itself each side has its own."""
+    """Every run of every round of a comparison is in the ledger.
+
+    If a model is compared with itself, each side has its own runs.
+    """
     model = replay_model(tmp_path)
     result = edgemeter(
         tmp_path / "home",

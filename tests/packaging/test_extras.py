@@ -1,4 +1,7 @@
-"""Facts about what is installed with one line: a command whose extra is missing names it, and the first steps need no broker."""
+"""Facts about an installation by one line.
+
+A command whose extra is missing names it, and the first steps need no broker.
+"""
 
 import re
 import subprocess
@@ -43,7 +46,7 @@ REFUSED = {
 
 
 def test_every_extra_that_is_named_exists():
-    """In code and on pages; an extra of ours that is renamed takes its messages along."""
+    """Every extra that code or pages name exists, so that renaming one changes its messages."""
     files = [
         path
         for folder in ("agent", "collector", "models", "provisioning", "docs")
@@ -65,7 +68,7 @@ def test_every_extra_that_is_named_exists():
 
 
 def test_the_extra_of_each_runtime_exists():
-    """It is named where its library is absent, and goes into the release for a board."""
+    """The extra of each runtime exists, as messages and releases for boards name it."""
     brought = {checks.EXTRAS.get(name, name) for name in runtimes.RUNTIMES if libraries_of(name)}
     assert brought >= {"vision", "coral", "torch"}
     assert brought <= EXTRAS
@@ -82,7 +85,11 @@ def test_pytorch_comes_without_cuda_where_no_nvidia_driver_is(tmp_path):
 
 
 def test_an_extra_that_no_package_of_it_fits_names_what_does():
-    """By the markers of the installed distribution: another Python, or a 64-bit system; one that brings something is named as ever."""
+    """An extra without a package for this machine names the machine that has one.
+
+    The markers of the installed distribution decide: it may need another Python, or a 64-bit
+    system. An extra that brings something is named as usual.
+    """
     for extra, python, machine, words in (
         ("llama", (3, 12), "armv7l", "a 64-bit system, and there "),
         ("tflite", (3, 10), "armv7l", ""),
@@ -96,7 +103,10 @@ def test_an_extra_that_no_package_of_it_fits_names_what_does():
 
 @pytest.fixture(scope="module")
 def edgemeter(tmp_path_factory):
-    """Return a function that runs a command with `litert` alone installed, in a folder with models that ship and a home of its own."""
+    """Return a function that runs a command where only the extra `litert` is installed.
+
+    It runs in a folder with the models that ship, and with a home of its own.
+    """
     folder = tmp_path_factory.mktemp("extras")
     programs = Environments(folder).programs("litert")
     (folder / "work").mkdir()
@@ -130,7 +140,7 @@ def edgemeter(tmp_path_factory):
 @pytest.mark.packaging
 @pytest.mark.nightly
 def test_a_command_whose_extra_is_missing_names_the_line_that_installs_it(edgemeter):
-    """In one line, before anything is measured, written or asked of a network."""
+    """A missing extra gives one line before anything is measured, written or asked of a network."""
     assert edgemeter("run model.tflite --mode rapid --repeats 1").returncode == 0
     for command, extra in REFUSED.items():
         with table_row(command):
@@ -143,7 +153,10 @@ def test_a_command_whose_extra_is_missing_names_the_line_that_installs_it(edgeme
 @pytest.mark.packaging
 @pytest.mark.nightly
 def test_the_demo_shows_its_table_without_broker_and_page(edgemeter):
-    """With a runtime alone: what is left out is named with its line, and the runs are in a ledger."""
+    """The demo shows its table with a runtime alone, without broker and page.
+
+    The parts left out are named with their install lines, and the runs are in a ledger.
+    """
     completed = edgemeter("collector demo")
     assert completed.returncode == 0, completed.stderr
     assert all(

@@ -1,4 +1,7 @@
-"""Facts about what is packaged: the wheel holds the whole house, and each extra installs and works alone."""
+"""Facts about packaging.
+
+The wheel holds the whole code, and each extra installs and works alone.
+"""
 
 import json
 import os
@@ -33,7 +36,7 @@ def in_wheel(name: str) -> str:
 
 
 def test_every_folder_with_code_is_a_package():
-    """A folder without `__init__.py` is left out of the wheel without a word."""
+    """Every folder with code has `__init__.py`, or it would silently be left out of the wheel."""
     folders = {path.parent for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
     assert all((folder / "__init__.py").exists() for folder in folders)
 
@@ -70,7 +73,7 @@ def test_the_wheel_holds_every_module_and_data_file(wheel):
 @pytest.mark.packaging
 @pytest.mark.services
 def test_the_source_distribution_builds_the_same_wheel(source, wheel, tmp_path):
-    """Who builds from the index' sources gets what we built."""
+    """The source distribution builds the wheel that we built."""
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path]
     subprocess.run([*command, "--sdist", source], check=True, capture_output=True)
     (sdist,) = tmp_path.glob("*.tar.gz")
@@ -94,7 +97,7 @@ ON_BOARDS = {
 @pytest.mark.nightly
 @pytest.mark.parametrize("extra", sorted(ON_BOARDS))
 def test_an_extra_resolves_to_wheels_for_64_bit_boards(extra, wheel, tmp_path):
-    """Debian 12 on aarch64: Python 3.11, glibc 2.36.
+    """An extra resolves to wheels on Debian 12 for aarch64, with Python 3.11 and glibc 2.36.
 
     A board has no compiler, so that a source distribution counts as nothing.
     """
@@ -185,7 +188,10 @@ def says(command: str, text: str, program: Path, home: Path, status: int = 0) ->
 
 
 def imports(module: str, program: Path, home: Path) -> None:
-    """Import the extra's library, and run the doctor, to whom it is a fault where no model can run."""
+    """Import the extra's library, and run `doctor`.
+
+    For `doctor` it is a fault if no model can run.
+    """
     subprocess.run(
         [program.parent / "python", "-c", f"import {module}"],
         check=True,
@@ -248,7 +254,7 @@ SMOKE = {
 
 
 def test_every_extra_has_a_smoke_run():
-    """An extra that nothing installs is not known to work."""
+    """Every extra has a smoke run, because one that nothing installs is not known to work."""
     assert set(SMOKE) - {""} == set(EXTRAS) - NOT_ALONE
 
 
@@ -256,7 +262,7 @@ def test_every_extra_has_a_smoke_run():
 @pytest.mark.parametrize("extra", SMOKE)
 @pytest.mark.nightly
 def test_an_extra_installs_alone_and_works(wheel, tmp_path, extra):
-    """From the wheel, in an empty environment, with this extra only."""
+    """Each extra works when it alone is installed from the wheel into an empty environment."""
     if extra in ("torch", "convert") and "torch" not in os.environ.get("EDGEMETER_MUST_RUN", ""):
         pytest.skip("torch is large: runs where EDGEMETER_MUST_RUN names torch")
     program = install(tmp_path / "env", wheel, extra)

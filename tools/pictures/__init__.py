@@ -1,1 +1,4 @@
-"""The pictures of the documentation: of one measured pair of models, of one simulated fleet, and of one simulated board."""
+"""The pictures of the documentation.
+
+They are of one measured pair of models, one simulated fleet, and one simulated board.
+"""

@@ -1,4 +1,7 @@
-"""Pictures of simulations whose truth is known: the energy of a board with a fan, and comparisons and the trend of the simulated fleet."""
+"""Pictures of simulations whose truth is known.
+
+They show the energy of a board with a fan, and comparisons and the trend of the simulated fleet.
+"""
 
 import math
 import tempfile
@@ -41,7 +44,10 @@ UPDATE = simulated_fleet.UPDATE_RATIO
 
 
 def energy() -> str:
-    """Return the picture of a sensor's readings, of the areas that are an energy, and of the result beside the truth."""
+    """Return the picture of a sensor's readings, the areas that are an energy, and the result.
+
+    The result is drawn beside the truth.
+    """
     trial = draw_trial(BOARD, np.random.default_rng(SEED), gain_z=0.0)
     result, reason = assess(trial.trace, trial.run)
     assert result is not None, reason
@@ -110,7 +116,7 @@ def _areas(canvas: Canvas, trial: Trial) -> None:
 
 
 def _against_truth(canvas: Canvas, trial: Trial, result: Energy) -> None:
-    """Draw the gross and the net energy per query with their intervals, and the truth that was put in."""
+    """Draw the gross and the net energy per query with their intervals, beside the truth."""
     each_s = trial.run.timed.length_ns / 1e9 / trial.run.inferences
     results = (
         ("gross: grey + blue + orange", result.gross_mj, result.gross_u_mj, trial.gross_w, 400),
@@ -130,7 +136,10 @@ def _against_truth(canvas: Canvas, trial: Trial, result: Energy) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question to the simulated fleet, the runs of both sides, the figure that answers it, and the true change, a ratio."""
+    """A question to the simulated fleet: the runs of both sides, the figure, and the true change.
+
+    The change is a ratio.
+    """
 
     text: str
     baseline: Callable[[RunRecord], bool]
@@ -141,7 +150,10 @@ class Question:
 
 @cache
 def fleet() -> list[RunRecord]:
-    """Return the runs of the simulated fleet, 90 days up to that of the measured run which they are made from."""
+    """Return the runs of the simulated fleet over 90 days.
+
+    They are made from a measured run, and end on its day.
+    """
     template = measured_pair.of_precision("fp32")[0]
     # As on a quiet machine: the pictures do not show how busy this one was.
     template = msgspec.structs.replace(
@@ -155,7 +167,10 @@ def fleet() -> list[RunRecord]:
 
 
 def _on(device: str, from_day: int, to_day: int) -> Callable[[RunRecord], bool]:
-    """Return a test for the fp32 runs of a device on these days of the 90, the last one not among them; it has two runs a day."""
+    """Return a test for the fp32 runs of a device on these days of the 90.
+
+    The last day is not among them; the device has two runs a day.
+    """
     return lambda run: (
         run.device == device and run.precision == "fp32" and from_day <= (run.seq - 1) // 2 < to_day
     )
@@ -208,7 +223,10 @@ def questions() -> Sequence[Question]:
 
 
 def intervals_that_hold() -> tuple[int, int]:
-    """Return how many of the intervals of the update, ten days each on every Pi 5, hold the truth, and how many there are."""
+    """Return how many of the intervals of the update hold the truth, and how many there are.
+
+    Each Pi 5 has one, of ten days on either side.
+    """
     boards = sorted(
         {run.device for run in fleet() if run.environment.board == simulated_fleet.TYPES[0].name}
     )
@@ -223,7 +241,10 @@ def intervals_that_hold() -> tuple[int, int]:
 
 
 def comparisons() -> str:
-    """Return the picture of the four outcomes: intervals of changes against the margin, with the truth."""
+    """Return the picture of the four outcomes.
+
+    It draws the intervals of changes against the margin, with the truth.
+    """
     canvas = Canvas(880, 350)
     x = Scale(0.90, 1.10, 350, 640, is_log=True)
     canvas.rect(

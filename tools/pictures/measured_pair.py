@@ -1,4 +1,7 @@
-"""Pictures of the shipped pair of models, fp32 and int8, measured in turn on this machine by `edgemeter compare`."""
+"""Pictures of the shipped pair of models, fp32 and int8.
+
+`edgemeter compare` measured them in turn on this machine.
+"""
 
 import math
 import os
@@ -37,7 +40,11 @@ BUCKETS = 220
 
 
 def measure() -> None:
-    """Measure the pair, and keep the ledger and the printed answer; raises CalledProcessError if the command fails."""
+    """Measure the pair, and keep the ledger and the printed answer.
+
+    Raises:
+        CalledProcessError: the command fails.
+    """
     shutil.rmtree(FOLDER, ignore_errors=True)
     edgemeter = [sys.executable, "-m", "edgemeter.agent.cli.main"]
     subprocess.run(
@@ -60,7 +67,10 @@ def measure() -> None:
 
 @cache
 def runs() -> list[RunRecord]:
-    """Return the runs of the pair with their samples, in the order of time; measures them if that has not been done."""
+    """Return the runs of the pair with their samples, in the order of time.
+
+    They are measured if that has not been done.
+    """
     if not (FOLDER / "answer.txt").exists():
         measure()
     return sorted(
@@ -130,7 +140,10 @@ def _duration(milliseconds: float | None) -> str:
 
 
 def _queries(canvas: Canvas, run: RunRecord) -> None:
-    """Draw the latencies of a run: of each stretch of time the range from p10 to p90, and every query above p99."""
+    """Draw the latencies of a run.
+
+    Each stretch of time has the range from p10 to p90, and every query above p99 is drawn.
+    """
     series = {entry.name: samples.unpack(entry) for entry in run.samples}
     latency_ms, at_s = series["latency"] / 1e6, series["query_start"] / 1e9
     p50, p90, p99 = np.quantile(latency_ms, (0.5, 0.9, 0.99))
@@ -165,7 +178,10 @@ def _queries(canvas: Canvas, run: RunRecord) -> None:
 
 
 def _runs(canvas: Canvas) -> None:
-    """Draw the p50 of each run in the order of measuring, and the interval over runs of each model, on a scale of latency."""
+    """Draw the p50 of each run in the order of measuring, and each model's interval over runs.
+
+    The scale is latency.
+    """
     canvas.text("p50 of all runs, and its interval", (730, 116), "title", "middle")
     session_sd = runs()[0].environment.session_sd
     for precision, kind, left_px, right_px in (("fp32", "a", 620, 720), ("int8", "b", 740, 840)):
@@ -213,7 +229,10 @@ def _intervals(
 
 
 def accuracy() -> str:
-    """Return the picture of both APs: each with its interval, and the difference over the same images."""
+    """Return the picture of both APs, each with its interval, and of their difference.
+
+    The difference is over the same images.
+    """
     a, b = (
         next(run.accuracy for run in of_precision(precision) if run.accuracy)
         for precision in ("fp32", "int8")
@@ -257,7 +276,10 @@ def accuracy() -> str:
 
 
 def _parts(canvas: Canvas, a: Sequence[float], b: Sequence[float]) -> None:
-    """Draw the APs of both models without one part of the images after the other: they rise and fall together."""
+    """Draw both models' AP with one part of the images left out after the other.
+
+    The two rise and fall together.
+    """
     middle_a, middle_b = float(np.mean(a)), float(np.mean(b))
     reach = 1.2 * max(
         abs(value - middle) for values, middle in ((a, middle_a), (b, middle_b)) for value in values

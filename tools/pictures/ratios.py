@@ -1,4 +1,7 @@
-"""The picture of what measuring costs: the published figures of `make bench`, each as a share of its goal."""
+"""The picture of the overhead of measuring.
+
+It shows the published figures of `make bench`, each as a share of its goal.
+"""
 
 from typing import Any
 

@@ -121,7 +121,7 @@ No field is renamed or changes its type; new ones may be added.
 
 
 def _metrics() -> str:
-    """Return the metrics of a collector that is not started, with a ledger in which each has a value."""
+    """Return the metrics of a collector that is not started, each with a value from a ledger."""
     with tempfile.TemporaryDirectory() as folder:
         ledger = Path(folder) / "ledger.sqlite"
         with SqliteLedger(ledger) as opened:

@@ -36,7 +36,10 @@ NAMES = {int: "integer", float: "number", bool: "boolean", bytes: "bytes"}
 
 
 def page() -> str:
-    """Return the page: the topics, then each message that others than devices and fleet read, with its fields."""
+    """Return the page: the topics, then each message that others read, with its fields.
+
+    The others are programs other than devices and fleet.
+    """
     rows = [
         (f"`{kind}`", _direction(kind), RETAINED.get(kind, "no"), _links(kind))
         for kind in get_args(TopicKind)
@@ -58,7 +61,10 @@ def _section(struct: type[msgspec.Struct]) -> str:
 
 @cache
 def structs_of(kinds: tuple[TopicKind, ...]) -> list[type[msgspec.Struct]]:
-    """Return the messages of these kinds of topic, each followed by new structs in it, without parts of Health."""
+    """Return the messages of these kinds of topic, each followed by the new structs in it.
+
+    Parts of Health are left out.
+    """
     structs: dict[type[msgspec.Struct], None] = {}
 
     def add(struct: type[msgspec.Struct]) -> None:

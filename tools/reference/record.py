@@ -22,7 +22,10 @@ violated rule see [rules](rules.md).
 
 
 def page() -> str:
-    """Return the page: the fields of a run with their meaning, then the names in each part, by name."""
+    """Return the page: the fields of a run with their meaning, then the names in each part.
+
+    Names are sorted.
+    """
     parts = record.json_schema()["$defs"]
     run = (
         (f"`{name}`{_link(kind)}", kind["description"])

@@ -58,8 +58,7 @@ def test_a_model_with_a_card_is_added_as_the_card_states(own_copy, invoke):
 
 
 def test_a_model_that_cannot_be_recognised_names_what_to_write(own_copy, invoke, home):
-    """A model whose input is no picture gets a message with what to write, and nothing is written.
-    """
+    """A model whose input is no picture gives a message with what to write, and no file."""
     path = own_copy(ROOT / "tests" / "fixtures" / "runtimes" / "onnx.onnx")
     with pytest.raises(ConfigError, match="card"):
         invoke("add", path)

@@ -210,8 +210,7 @@ def test_the_users_entries_come_before_ours(home):
 
 
 def test_a_wrong_catalogue_is_reported_with_the_key(home):
-    """A wrong value in an entry is reported with its key; a file that is no TOML is reported, too.
-    """
+    """A wrong value in an entry is reported with its key, and a file that is no TOML as such."""
     right = {**msgspec.to_builtins(make_entry("mine", "http://mine.example/m"))}
     path = home / "catalogue.toml"
     for change, why in (
@@ -238,7 +237,7 @@ def test_a_wrong_catalogue_is_reported_with_the_key(home):
 
 
 def test_a_catalogue_is_read_back_as_it_was_written(tmp_path):
-    """All our entries, odd characters and an input that is no picture survive writing and reading.
+    """All our entries, odd characters and inputs that are no picture survive writing and reading.
     """
     odd = make_entry("odd", "http://mine.example/m", source='"quotes" \\ back\n\ttab \x7f é 猫 🐈')
     words = {"classes": 2, "labels": ["yes", "no"]}

@@ -63,8 +63,7 @@ def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(tmp_path, monkeypatc
 
 
 def test_the_shipped_language_files_are_those_of_the_index_and_small():
-    """The files have their hashes and take less than 2 MB together, as they are part of the wheel.
-    """
+    """The files have their hashes and less than 2 MB together, as they are part of the wheel."""
     index = msgspec.toml.decode((LANGUAGE_FOLDER / "language.toml").read_bytes())
     hashes = {entry["file"]: entry["sha256"] for entry in index["files"]}
     assert hashes == {path.name: model_file.sha256(path) for path in LANGUAGE_FOLDER.glob("*.gguf")}

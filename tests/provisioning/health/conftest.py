@@ -1,5 +1,4 @@
-"""Fixtures for the tests of health: a handler over a real registry, and a clock that a test sets.
-"""
+"""Fixtures for the tests of health: a handler over a real registry, and a clock that is set."""
 
 import pytest
 

@@ -446,8 +446,7 @@ def test_a_request_is_named_by_its_device_or_by_itself(fleet):
 
 
 def test_a_name_that_no_device_may_have_gets_no_token(fleet):
-    """Names of services, and names that no topic, certificate or file name can hold, get no token.
-    """
+    """Names of services, and those that no topic, certificate or file can hold, get no token."""
     for name in (
         "edgemeter-operator",
         "edgemeter-",

@@ -169,7 +169,7 @@ def test_garbage_is_refused(tmp_path, fleet):
 
 
 def test_a_missing_program_is_named_with_its_package(tmp_path, fleet, monkeypatch):
-    """An image needs mtools, whose package is named when it is missing; a mounted folder does not.
+    """An image needs mtools, whose package is named if it is missing; a mounted folder needs none.
     """
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "card.img").write_bytes(bytes(1000))
@@ -180,8 +180,7 @@ def test_a_missing_program_is_named_with_its_package(tmp_path, fleet, monkeypatc
 
 @cards.on_disk
 def test_a_release_that_was_changed_or_is_anothers_is_refused(tmp_path, fleet):
-    """A release with one changed byte or another fleet's key is refused without touching the card.
-    """
+    """A release with one changed byte or another fleet's key is refused, and the card untouched."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
     folder = small_release.unpacked(fleet / "release-0.0.1.tar", tmp_path / "changed")
     wheel = next((folder / "wheels").glob("edgemeter-*"))

@@ -73,8 +73,7 @@ def test_a_card_shows_its_format(tmp_path):
 
 
 def test_a_card_that_shows_no_format_is_not_guessed_at(tmp_path):
-    """A card without a recognisable format is refused, and so is one of a system that is too old.
-    """
+    """A card is refused if no format is recognised, or if its system is too old."""
     with pytest.raises(
         ConfigError, match=r"cannot tell .*\(--first-boot\), or .*`edgemeter fleet apply`"
     ):

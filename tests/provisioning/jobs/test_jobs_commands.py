@@ -120,8 +120,7 @@ def test_a_followed_job_shows_the_runs_that_its_devices_named(lab, monkeypatch):
 
 
 def test_a_rehearsal_orders_nothing(lab):
-    """A rehearsal names devices and contents with their hashes, but stores no job and no content.
-    """
+    """A rehearsal names devices and contents with hashes, but stores no job and no content."""
     text, _ = lab.run("--dry-run")
     assert "would order a: one, wave 1" in text
     assert "would send edgemeter-shapes_int8.tflite" in text

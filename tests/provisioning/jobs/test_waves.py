@@ -23,8 +23,7 @@ def running(waves=3, ratio=0.2):
 
 
 def test_the_next_wave_begins_or_the_job_stops():
-    """At the edges of the share that may fail, a job goes on or stops, however executions failed.
-    """
+    """At the edges of the share that may fail, a job goes on or stops, whatever the failure was."""
     for counts, expected in (
         ({(0, "queued"): 5, (1, "held"): 5}, None),
         ({(0, "done"): 3, (0, "running"): 2, (1, "held"): 5}, None),
@@ -206,8 +205,7 @@ def test_a_resumed_job_is_not_stopped_again_for_what_failed_before(bench):
 
 
 def test_a_wave_waits_for_a_device_that_is_off_until_somebody_cancels_it_there(bench):
-    """A wave waits any time for a device that is off, and shows for which, until it is cancelled.
-    """
+    """A wave waits any time for a device that is off, and shows which, until it is cancelled."""
     bench.online("b", state="lost")
     bench.begin({"a": 0, "b": 0, "c": 1})
     bench.end(bench.orders())

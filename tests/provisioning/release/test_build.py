@@ -78,8 +78,7 @@ def test_a_key_that_devices_will_not_trust_signs_nothing(releases, offline, tmp_
 
 @pytest.mark.services
 def test_edgemeters_own_wheel_is_the_one_it_was_installed_from(tmp_path, monkeypatch):
-    """Edgemeter's own wheel is the file that pip noted; if it is gone, the message says what to do.
-    """
+    """Edgemeter's own wheel is the file that pip noted, or a message says what to do without it."""
     info = tmp_path / "site/edgemeter-9.9.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: edgemeter\nVersion: 9.9\n")
@@ -98,8 +97,7 @@ def test_edgemeters_own_wheel_is_the_one_it_was_installed_from(tmp_path, monkeyp
 
 @pytest.mark.services
 def test_edgemeters_own_wheel_holds_what_a_board_needs(tmp_path):
-    """The wheel built from the source here holds installer, supervisor, boards and shipped models.
-    """
+    """The wheel built from this source holds installer, supervisor, boards and shipped models."""
     names = set(zipfile.ZipFile(release_wheels.make_own_wheel(tmp_path)).namelist())
     assert {
         "edgemeter/provisioning/release/install.py",

@@ -80,7 +80,7 @@ def test_a_message_is_its_senders():
 
 
 def test_what_nobody_will_take_is_given_back(monkeypatch):
-    """A message that nobody will take gives its place in the inbox back.
+    """The inbox returns the messages that it drops, so that they can be acknowledged.
 
     The broker sends no more messages of QoS 1 than are acknowledged; those of QoS 0 have no bound
     there, so what exceeds ours is dropped.

@@ -231,8 +231,7 @@ def test_it_waits_for_the_end_of_a_measurement(board):
 
 @pytest.mark.nightly
 def test_a_measurement_that_does_not_end_blocks_the_update(board):
-    """An update that a measurement blocks past the deadline is reported, and its version not bad.
-    """
+    """An update that a measurement blocks past the deadline is reported, and is not bad."""
     board.start()
     with locked(board):
         board.want(board.release("2.0"), "2.0", timeout_s=1)
