@@ -1,4 +1,7 @@
-"""Additions of the site to MkDocs: pages at the project's root, and links that work there and in a file browser."""
+"""Additions of the site to MkDocs.
+
+They are pages at the project's root, and links that work there and in a file browser.
+"""
 
 import re
 from pathlib import Path
@@ -20,7 +23,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
-    """Turn links between the root and docs/ into links of the site, and other files of the project into their names."""
+    """Turn links between the root and docs/ into links of the site.
+
+    Links to other files of the project become their names.
+    """
 
     def target(found: "re.Match[str]") -> str:
         path = found[2]

@@ -1,4 +1,8 @@
-"""What all tests share: where real data lies, a skip without what a marker needs, and the promise that CI skips nothing that must run."""
+"""Shared parts of all tests.
+
+They are the place of real data, a skip without what a marker needs, and the promise that CI skips
+nothing that must run.
+"""
 
 import gc
 import logging
@@ -59,7 +63,10 @@ def _of_marker(marker: str, path: Path | None) -> Path:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the order of the tests: what a test leaves behind is seen by those that usually run before it."""
+    """Add the option for the order of the tests.
+
+    A changed order shows whether a test depends on what the tests before it usually leave behind.
+    """
     parser.addoption(
         "--shuffle",
         type=int,
@@ -79,16 +86,20 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Watch what the tests of the first set do, and bound what those of the first two start, in each process that runs tests."""
+    """Watch the tests of the first set, and bound the processes of the first two sets.
+
+    Each process that runs tests does so.
+    """
     config.pluginmanager.register(Guard())
     config.pluginmanager.register(TimeLimit())
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark each test with the set to which it belongs by its other markers, before `-m` selects; shuffle.
+    """Mark each test with its set, before `-m` selects, and shuffle.
 
-    What EDGEMETER_MUST_RUN names may be a marker, or a program that the marker `needs` names.
+    Its other markers say to which set it belongs. What EDGEMETER_MUST_RUN names may be a marker, or
+    a program that the marker `needs` names.
     """
     for item in items:
         item.add_marker(set_of(item))
@@ -104,7 +115,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test without what its markers need, before its fixtures; set aside what was imported and collected.
+    """Skip a test without what its markers need, before its fixtures; freeze the old objects.
+
+    Everything that was imported and collected is set aside from garbage collection.
 
     A server's command that an earlier test called in this process limits what is logged of a device
     (agent/base/log_limit.py). Each timed run begins with a full garbage collection, which took half
@@ -158,7 +171,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | Non
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object | None) -> None:
-    """Print how a process that ran tests ended, if nobody wanted it: of a signal nothing else remains."""
+    """Print how a process that ran tests ended, if nobody wanted it.
+
+    A signal leaves no other trace.
+    """
     if error:
         status = node.gateway._io.popen.wait(60)
         print(f"the process of {node.gateway.id} ended with status {status}, negative for a signal")
@@ -184,6 +200,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Fail a run that skipped what it must not, or one of whose processes ended between two tests."""
+    """Fail a run that skipped what it must not.
+
+    It also fails if one of its processes ended between two tests.
+    """
     if (_skipped or _crashed) and exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

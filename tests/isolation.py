@@ -1,7 +1,8 @@
-"""A test without a marker needs Python and nothing else: it fails where it sleeps, uses a socket or starts a process.
+"""A test without a marker needs Python and nothing else.
 
-An audit hook sees that in the product's threads and in libraries too, and PATH is an empty folder:
-a forgotten marker fails everywhere.
+It fails where it sleeps, uses a socket or starts a process. An audit hook sees that in the
+product's threads and in libraries too, and PATH is an empty folder: a forgotten marker fails
+everywhere.
 """
 
 import os
@@ -46,7 +47,10 @@ MARKERS = {
 
 
 def set_of(item: pytest.Item) -> str:
-    """Return the set that runs a test: `python` (`make test`), `services`, `nightly`, or `alone` of the nightly ones."""
+    """Return the set that runs a test.
+
+    The sets are `python` (`make test`), `services`, `nightly`, or `alone` of the nightly ones.
+    """
     names = {mark.name for mark in item.iter_markers()}
     for name in NIGHTLY:
         if name in names:
@@ -73,7 +77,10 @@ class Guard:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
-        """Watch a test with its fixtures; not the threads that fixtures of several tests have started before."""
+        """Watch a test with its fixtures.
+
+        Threads that fixtures of several tests have started before are not watched.
+        """
         if not needs_python_only(item):
             return (yield)
         self._may_start_python = item.get_closest_marker("command") is not None
@@ -91,7 +98,10 @@ class Guard:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self) -> Any:
-        """Fail a test whose product caught what the hook raised, or that did it in another thread."""
+        """Fail a test that did something forbidden.
+
+        The product may have caught what the hook raised, or the act was in another thread.
+        """
         result = yield
         if self._breaches:
             pytest.fail(self._breaches[0], pytrace=False)

@@ -1,4 +1,7 @@
-"""A process of pytest-xdist that crashes or hangs takes only its file with it; no test runs twice."""
+"""A process of pytest-xdist that crashes or hangs takes only its file with it.
+
+No test runs twice.
+"""
 
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController

@@ -1,4 +1,6 @@
-"""What tests need of the machine: one table, by marker. conftest.py skips a test whose marker needs what is absent, before its fixtures.
+"""The needs of tests on the machine: one table, by marker.
+
+conftest.py skips a test whose marker needs what is absent, before its fixtures.
 
 A program is looked up on PATH, which for root holds Debian's /usr/sbin, or where its variable
 EDGEMETER_* says; never at a fixed address. A Python module is looked for and not imported. The
@@ -27,7 +29,11 @@ VARIABLES = {"chromium": "EDGEMETER_CHROMIUM"}
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A thing that is needed: `locate` returns it, None where it is absent; the reason of a skip is `absence` with its `remedy`."""
+    """A thing that is needed.
+
+    `locate` returns it, None where it is absent; the reason of a skip is `absence` with its
+    `remedy`.
+    """
 
     absence: str
     remedy: str
@@ -57,7 +63,10 @@ def program(name: str, marker: str | None = None) -> str:
 
 @functools.cache
 def influxd() -> Path | None:
-    """Return the program of InfluxDB 2: EDGEMETER_INFLUXD, in `../shared/bin` or on PATH; version 1 has the same name."""
+    """Return the program of InfluxDB 2.
+
+    It is EDGEMETER_INFLUXD, in `../shared/bin` or on PATH; version 1 has the same name.
+    """
     for candidate in filter(
         None,
         (os.environ.get("EDGEMETER_INFLUXD"), SHARED / "bin" / "influxd", shutil.which("influxd")),
@@ -72,10 +81,11 @@ def influxd() -> Path | None:
 
 
 def postgresql_folder() -> Path | None:
-    """Return the folder of PostgreSQL's programs: EDGEMETER_POSTGRESQL, or that of `initdb` on PATH, or the newest of Debian.
+    """Return the folder of PostgreSQL's programs.
 
-    Debian keeps them off PATH, where it has `psql` and `pg_lsclusters` only, which start what is in
-    that folder: with none of the three on PATH, there is no PostgreSQL.
+    It is EDGEMETER_POSTGRESQL, or that of `initdb` on PATH, or the newest of Debian. Debian keeps
+    them off PATH, where it has `psql` and `pg_lsclusters` only, which start what is in that folder:
+    with none of the three on PATH, there is no PostgreSQL.
     """
     named_folder, initdb = os.environ.get("EDGEMETER_POSTGRESQL"), shutil.which("initdb")
     folders = [Path(named_folder)] if named_folder else []
@@ -131,15 +141,19 @@ def data_folder(variable: str, name: str) -> Path | None:
 
 
 def torchvision_folder() -> Path | None:
-    """Return the folder that holds the package torchvision: EDGEMETER_TORCHVISION, or that of this Python's packages."""
+    """Return the folder that holds the package torchvision.
+
+    It is EDGEMETER_TORCHVISION, or that of this Python's packages.
+    """
     folder = Path(os.environ.get("EDGEMETER_TORCHVISION") or sysconfig.get_path("purelib"))
     return folder if (folder / "torchvision" / "_C.so").is_file() else None
 
 
 def software_gpu() -> Path | None:
-    """Return the file that names a Vulkan driver in software: EDGEMETER_VULKAN_ICD, or SwiftShader's of Debian's chromium.
+    """Return the file that names a Vulkan driver in software.
 
-    Debian 12's lavapipe lacks what WebGPU needs.
+    It is EDGEMETER_VULKAN_ICD, or SwiftShader's of Debian's chromium. Debian 12's lavapipe lacks
+    what WebGPU needs.
     """
     address = Path(
         os.environ.get("EDGEMETER_VULKAN_ICD") or "/usr/lib/chromium/vk_swiftshader_icd.json"
@@ -153,7 +167,11 @@ def arm64_folder() -> Path | None:
 
 
 def boards_folder() -> Path | None:
-    """Return the folder in which `tests/arm64/make_root.sh boards` made a whole Debian, a kernel, and a shell for its first process."""
+    """Return the folder of an emulated board's system.
+
+    `tests/arm64/make_root.sh boards` made there a whole Debian, a kernel, and a shell for its first
+    process.
+    """
     return _folder_with("EDGEMETER_ARM64", "root.tar", "kernel/vmlinuz", "busybox/usr/bin/busybox")
 
 
@@ -168,7 +186,10 @@ def _folder_with(variable: str, *names: str) -> Path | None:
 
 @functools.cache
 def system_python() -> str | None:
-    """Return the version of the Python that `fleet apply` finds on a device that is this machine."""
+    """Return the version of the Python that `fleet apply` finds.
+
+    It looks on a device that is this machine.
+    """
     for address in ("/usr/local/bin/python3", "/usr/bin/python3"):
         if Path(address).exists():
             command = [address, "-c", "import sys, venv; print('%d.%d' % sys.version_info[:2])"]
@@ -353,7 +374,10 @@ def needs_of(marker: pytest.Mark) -> Iterable[Need]:
 
 
 def absent(markers: Iterable[pytest.Mark]) -> tuple[str, str] | None:
-    """Return the marker for which a test cannot run here, and why, with the remedy; None where it can."""
+    """Return the marker for which a test cannot run here, and why, with the remedy.
+
+    Returns None where it can.
+    """
     for marker in markers:
         for need in needs_of(marker):
             if need.locate() is None:

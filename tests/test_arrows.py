@@ -1,4 +1,7 @@
-"""Facts about the structure: arrows run one way, a library has one home, nothing heavy stands at the top of a module."""
+"""Facts about the structure.
+
+Arrows run one way, a library has one home, and nothing heavy stands at the top of a module.
+"""
 
 import re
 from collections import defaultdict
@@ -115,7 +118,7 @@ def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
 
 
 def test_arrows_between_the_packages_run_one_way():
-    """The agent imports none of the other three; they import the agent and not each other."""
+    """The agent imports no other package; they import the agent and not each other."""
     for path in MODULES:
         package = path.relative_to(ROOT).parts[0]
         imported = {
@@ -125,7 +128,10 @@ def test_arrows_between_the_packages_run_one_way():
 
 
 def test_nothing_imports_the_python_interface():
-    """`edgemeter` itself (`src/edgemeter`) stands on the packages: it measures with the agent and reads with the collector."""
+    """Nothing imports `edgemeter` itself (`src/edgemeter`), which stands on the packages.
+
+    It measures with the agent and reads with the collector.
+    """
     names = {"measure", "compare", "energy", "load", "Record"}
     for path in MODULES:
         assert not {
@@ -140,7 +146,10 @@ def test_nothing_imports_the_python_interface():
 
 
 def test_the_others_import_the_shared_core_and_a_short_list():
-    """What measures stays on the device; what is needed twice moves into the core."""
+    """Other packages import the agent's core and a short list.
+
+    Code that measures stays on the device; code that is needed twice moves into the core.
+    """
     for package, modules in OF_THE_AGENT.items():
         imported = {
             target.removeprefix("edgemeter.agent.")
@@ -152,13 +161,19 @@ def test_the_others_import_the_shared_core_and_a_short_list():
 
 
 def test_few_files_reach_another_package_by_name():
-    """What a text names is an arrow too; each file that needs one is listed with its reason."""
+    """A text that names a module is an arrow too, and each file that needs one is listed.
+
+    The list states the reason.
+    """
     assert {path for path, _ in arrows_by_name()} == set(BY_NAME)
     assert [(path, module) for path, module in arrows_by_name() if module not in FOLDER_OF] == []
 
 
 def test_the_core_imports_nothing_else_of_ours():
-    """The contract stands on the base, the base on nothing."""
+    """The core imports no other code of ours.
+
+    The contract stands on the base, the base on nothing.
+    """
     allowed = {
         "agent/base": ("edgemeter.agent.base",),
         "agent/contract": ("edgemeter.agent.base", "edgemeter.agent.contract"),
@@ -172,7 +187,7 @@ def test_the_core_imports_nothing_else_of_ours():
 
 
 def test_no_files_import_each_other_in_a_circle():
-    """Imports inside functions and for types count too."""
+    """Files import each other in no circle, also counting imports in functions and for types."""
     graph = defaultdict(set)
     for path, target in arrows():
         graph[NAME_OF[path]].add(target)
@@ -180,7 +195,7 @@ def test_no_files_import_each_other_in_a_circle():
 
 
 def test_no_folders_import_each_other_in_a_circle():
-    """Of any two folders at most one knows the other."""
+    """Of any two folders, at most one imports the other."""
     graph = defaultdict(set)
     for path, target in arrows():
         if FOLDER_OF[NAME_OF[path]] != FOLDER_OF[target]:
@@ -189,7 +204,7 @@ def test_no_folders_import_each_other_in_a_circle():
 
 
 def test_package_roots_hold_subpackages_only():
-    """Commands live in `cli/`, everything else in the folder that is named for it."""
+    """Package roots hold subpackages only: commands live in `cli/`, the rest in named folders."""
     assert [
         str(path.relative_to(ROOT))
         for package in PACKAGES
@@ -199,7 +214,10 @@ def test_package_roots_hold_subpackages_only():
 
 
 def test_what_runs_beside_a_measurement_needs_no_numpy():
-    """A session is in memory while its run is measured: NumPy would take 9 MB there."""
+    """Code beside a measurement needs no NumPy, which would take 9 MB of memory.
+
+    A session is in memory while its run is measured.
+    """
     waiting, reached = [*BESIDE_A_RUN], set[str]()
     while waiting:
         name = waiting.pop()
@@ -216,7 +234,7 @@ def test_what_runs_beside_a_measurement_needs_no_numpy():
 
 
 def test_a_wrapped_library_has_one_home():
-    """Two modules that import it are two places where its errors have to be mapped."""
+    """A wrapped library is imported in one module, where its errors are mapped."""
     homes = defaultdict(set)
     for path in MODULES:
         for name, _ in imports(path):
@@ -226,7 +244,7 @@ def test_a_wrapped_library_has_one_home():
 
 
 def test_nothing_heavy_is_imported_before_it_is_needed():
-    """A base install has none of these, and starts in a tenth of a second."""
+    """Heavy libraries are imported on use: a base install lacks them and starts in 0.1 s."""
     early = [
         (str(path.relative_to(ROOT)), name)
         for path in MODULES
@@ -237,7 +255,7 @@ def test_nothing_heavy_is_imported_before_it_is_needed():
 
 
 def test_no_module_is_named_for_what_it_is_not():
-    """Drawers without a label collect everything."""
+    """No module has a name like `utils`, as drawers without a label collect everything."""
     assert not {path.stem for path in MODULES} & {
         "utils",
         "util",
@@ -251,7 +269,10 @@ def test_no_module_is_named_for_what_it_is_not():
 
 
 def test_tests_share_fixtures_and_not_the_files_of_other_tests():
-    """What several tests need is in tests/fixtures, so that a test file can be read, moved and run by itself."""
+    """Tests share code through tests/fixtures, and not through other tests' files.
+
+    So a test file can be read, moved and run by itself.
+    """
     pattern = re.compile(r"^\s*from (tests\.[a-z0-9_.]*\.test_[a-z0-9_]+) import", re.MULTILINE)
     assert {
         name

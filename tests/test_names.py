@@ -1,4 +1,7 @@
-"""Facts about names and docstrings: a class has its name to itself, a variable says what it holds, and a first line is a sentence."""
+"""Facts about names and docstrings.
+
+A class has its name to itself, a variable says what it holds, and a first line is a sentence.
+"""
 
 import ast
 import re
@@ -19,7 +22,10 @@ GENERIC = """one found place known wanted own beside rest left said held kept ma
 
 
 def bound_names(table: SymbolTable) -> Iterator[str]:
-    """Yield the variables, arguments and functions of a module; attributes and methods belong to their class."""
+    """Yield the variables, arguments and functions of a module.
+
+    Attributes and methods belong to their class.
+    """
     if table.get_type() != "class":
         yield from (
             symbol.get_name()
@@ -42,7 +48,11 @@ def test_a_variable_is_named_after_its_value():
 
 
 def test_a_class_has_its_name_to_itself_and_no_docstring_begins_with_what():
-    """Across the packages a name says what the class belongs to (`RunPlan`, `CampaignPlan`); `The cost of a run` says what a thing is."""
+    """No two classes share a name, and no docstring of the product begins with `What`.
+
+    Across the packages a name says what the class belongs to (`RunPlan`, `CampaignPlan`); `The cost
+    of a run` says what a thing is.
+    """
     files_of = defaultdict(list)
     begun = []
     for path in PRODUCT:
@@ -58,7 +68,10 @@ def test_a_class_has_its_name_to_itself_and_no_docstring_begins_with_what():
 
 
 def test_no_comment_begins_with_what_or_of():
-    """Product and tests: a comment has a subject and a verb; a relative clause without a noun has to be read twice."""
+    """No comment of product, tests and docs begins with `What` or `Of`.
+
+    A comment has a subject and a verb; a relative clause without a noun has to be read twice.
+    """
     begun = [
         f"{path.relative_to(ROOT)}: {line.strip()}"
         for path in (

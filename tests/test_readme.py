@@ -1,6 +1,7 @@
-"""Facts about the README: short, its commands exist, and the output that it shows is what the command prints.
+"""Facts about the README.
 
-`python -m tests.test_readme` runs the command and writes its output into the README.
+It is short, its commands exist, and the output that it shows is what the command prints. `python -m
+tests.test_readme` runs the command and writes its output into the README.
 """
 
 import re
@@ -33,7 +34,10 @@ PASSING = re.compile(
 
 
 def printed() -> str:
-    """Return what the README's command prints, in an empty home with the models and scenes that ship."""
+    """Return the output of the README's command, in an empty home.
+
+    It has the models and scenes that ship.
+    """
     with (
         tempfile.TemporaryDirectory() as folder,
         walk.walk(Path(folder), EDGEMETER_DEVICE="this-machine") as reader,
@@ -60,24 +64,27 @@ def normalised(output: str) -> list[list[str]]:
 @pytest.mark.services
 @pytest.mark.limit_s(600)
 def test_the_output_shown_is_what_the_command_prints():
-    """After numbers are normalised; `python -m tests.test_readme` writes it anew."""
+    """The output shown equals the command's after numbers are normalised.
+
+    `python -m tests.test_readme` writes it anew.
+    """
     assert normalised(compared_block().text.partition("\n")[2]) == normalised(printed())
 
 
 def test_it_is_short():
-    """At most 450 words, output and table rules included."""
+    """The README has at most 450 words, output and table rules included."""
     assert len(README.read_text().split()) <= 450
 
 
 def test_every_command_is_one_that_we_understand():
-    """Group, command and options exist, and take the values that stand there."""
+    """Every command has a group, a name and options that exist, with values that they take."""
     for line in COMMANDS:
         with table_row(line):
             parsed(line)
 
 
 def test_every_make_target_exists():
-    """A fresh machine needs two of them, and both are in the Makefile."""
+    """Every make target exists in the Makefile; a fresh machine needs two of them."""
     makefile = (ROOT / "Makefile").read_text()
     assert set(TARGETS) == {"demo", "test"}
     assert all(f"\n{target}:" in makefile for target in [*TARGETS, "check", "bench", "docs"])

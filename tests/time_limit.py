@@ -1,9 +1,10 @@
-"""Bounds each process that a test of the first two sets starts: one that hangs fails its test by name, instead of stopping the set.
+"""Bounds each process that a test of the first two sets starts.
 
-The process ends a time after its start that its set has in `LIMITS_S`, or the test's marker
-`limit_s`: a measurement of the second set waits for a quiet moment, which other tests do not leave.
-A process of a fixture, which may be a server, has `FIXTURE_LIMIT_S` at least. Servers that several
-tests share are not bounded: they wait for the tests, no test waits for them.
+A process that hangs fails its test by name, instead of stopping the set. The process ends a time
+after its start that its set has in `LIMITS_S`, or the test's marker `limit_s`: a measurement of the
+second set waits for a quiet moment, which other tests do not leave. A process of a fixture, which
+may be a server, has `FIXTURE_LIMIT_S` at least. Servers that several tests share are not bounded:
+they wait for the tests, no test waits for them.
 """
 
 import os

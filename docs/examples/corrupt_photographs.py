@@ -64,7 +64,10 @@ CORRUPTIONS: dict[
 
 
 def main(photographs: str, out: str) -> None:
-    """Write a folder OUT/KIND-SEVERITY for each kind and each severity from 1 to 5, with the same folders of classes."""
+    """Write a folder OUT/KIND-SEVERITY for each kind and each severity from 1 to 5.
+
+    It has the same folders of classes.
+    """
     for path in sorted(
         path for path in Path(photographs).rglob("*") if path.suffix.lower() in SUFFIXES
     ):

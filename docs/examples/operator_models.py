@@ -1,7 +1,10 @@
-"""Write ONNX models of one operator each, in the shapes that DeepBench uses for inference on devices.
+"""Write ONNX models of one operator each, in the shapes of the benchmark DeepBench.
 
-pip install onnx; python docs/examples/operator_models.py FOLDER; edgemeter run
-FOLDER/operators.toml
+DeepBench uses these shapes for inference on devices.
+
+pip install onnx
+python docs/examples/operator_models.py FOLDER
+edgemeter run FOLDER/operators.toml
 """
 
 import sys

@@ -1,4 +1,8 @@
-"""Measure a compiled PyTorch module: `edgemeter run torch_compiled.py:make`, or with `--option compiled=no` one that is not compiled."""
+"""Measure a PyTorch module, compiled or not.
+
+edgemeter run torch_compiled.py:make
+edgemeter run torch_compiled.py:make --option compiled=no
+"""
 
 import torch
 

@@ -1,4 +1,7 @@
-"""An emulated board: qemu's `virt` machine with a Cortex-A72, a card, and a network through which the host is 10.0.2.2."""
+"""An emulated board: qemu's `virt` machine with a Cortex-A72, a card, and a network.
+
+Through the network the host is 10.0.2.2.
+"""
 
 import subprocess
 from dataclasses import dataclass, field

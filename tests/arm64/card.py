@@ -1,4 +1,8 @@
-"""A card as from the shop: a FAT boot partition as Raspberry Pi OS has it, and Debian for arm64 with cloud-init behind it."""
+"""A card as from the shop.
+
+It has a FAT boot partition as Raspberry Pi OS has it, and Debian for arm64 with cloud-init behind
+it.
+"""
 
 import lzma
 import shutil
@@ -118,7 +122,10 @@ def boot_file(image: Path, name: str) -> str:
 
 
 def make_bookworm(image: Path) -> None:
-    """Turn the boot partition of a blank card into one without cloud-init, as Raspberry Pi OS Bookworm has it."""
+    """Turn the boot partition of a blank card into one without cloud-init.
+
+    Raspberry Pi OS Bookworm has such a one.
+    """
     with tempfile.TemporaryDirectory() as name:
         issue = Path(name) / "issue.txt"
         issue.write_text("Raspberry Pi reference 2025-05-13\n")
@@ -134,7 +141,10 @@ def make_bookworm(image: Path) -> None:
 
 
 def as_bookworm_does(image: Path) -> None:
-    """Rewrite what `fleet card` wrote for Bookworm, as its initramfs does before anything of it runs."""
+    """Rewrite the files that `fleet card` wrote for Bookworm, as its initramfs does.
+
+    The initramfs does so before anything of it runs.
+    """
     with tempfile.TemporaryDirectory() as name:
         run("mcopy", "-i", f"{image}@@{BOOT_OFFSET}", "::cmdline.txt", "::firstrun.sh", name)
         cards.as_bookworm_does(Path(name))
@@ -150,7 +160,10 @@ def as_bookworm_does(image: Path) -> None:
 
 
 def initrd(target: Path) -> Path:
-    """Write what the kernel starts with: busybox and the modules of disk, network and file systems."""
+    """Write the initial file system of the kernel.
+
+    It has busybox and the modules of disk, network and file systems.
+    """
     system = emulation.folder()
     modules = {
         file.name.partition(".")[0].replace("-", "_"): file

@@ -46,7 +46,10 @@ def index(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pi4(index, tmp_path_factory):  # noqa: ARG001 - has to be there
-    """Return a release for a Raspberry Pi 4 with LiteRT and llama.cpp, from real wheels, and its key."""
+    """Return a release for a Raspberry Pi 4 with LiteRT and llama.cpp, and its key.
+
+    The wheels are real.
+    """
     folder = tmp_path_factory.mktemp("pi4")
     key, public = small_release.keys(folder)
     target = boards.release_target("pi4")

@@ -30,7 +30,10 @@ def folder() -> Path:
 
 
 def run(*words: str | Path, **settings: object) -> bytes:
-    """Run a program of Debian's and return what it printed; the test fails with its words when it fails."""
+    """Run a program of Debian's and return its output.
+
+    The test fails with its words when it fails.
+    """
     command = [requirements.program(str(words[0])), *map(str, words[1:])]
     completed = subprocess.run(command, capture_output=True, check=False, **settings)  # type: ignore[call-overload]
     if completed.returncode:
@@ -40,7 +43,10 @@ def run(*words: str | Path, **settings: object) -> bytes:
 
 
 def succeeded(completed: "subprocess.CompletedProcess[str]") -> None:
-    """Fail unless a command in the arm64 system ended well; skip where such a system cannot be entered on this machine."""
+    """Fail unless a command in the arm64 system ended well.
+
+    The test is skipped where such a system cannot be entered on this machine.
+    """
     if completed.returncode != 0 and NO_BINFMT.search(completed.stderr):
         pytest.skip(
             f"no binfmt_misc in a user namespace here (Linux >= 6.7): {completed.stderr.strip()}"

@@ -20,7 +20,10 @@ def prepared(
     folder: Path,
     change: Callable[[Path], None] = lambda _: None,
 ) -> Board:
-    """Return a board with a card that `fleet card` prepared for `device`, once `change` has made another system's of its image."""
+    """Return a board with a card that `fleet card` prepared for `device`.
+
+    Before, `change` has made another system's of its image.
+    """
     image = folder / f"{device}.img"
     emulation.run("cp", "--sparse=always", board_files / "blank.img", image)
     change(image)
@@ -43,7 +46,10 @@ def presence(server: FleetServer, device: str) -> str | None:
 
 
 def awaited(board: Board, is_so: Callable[[], object]) -> bool:
-    """Wait until `is_so`, as long as the board is on and patience lasts; return whether it came so."""
+    """Wait until `is_so`, as long as the board is on and patience lasts.
+
+    Returns: whether it came so.
+    """
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline and board.is_on():
         if is_so():

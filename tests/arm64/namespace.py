@@ -26,7 +26,9 @@ exec chroot "$1" /bin/sh -euc "$5" "$4"
 def run_inside(
     system: Path, release: Path, script: str, **variables: str
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a script in the system, `$0` its Python 3.13, and return how it ended; skip where no such system can be entered.
+    """Run a script in the system, `$0` its Python 3.13, and return how it ended.
+
+    The test is skipped where no such system can be entered.
 
     Args:
         system: the arm64 system's folder.

@@ -1,4 +1,7 @@
-"""The agent in an arm64 system under qemu-user: enrolled, it measures a LiteRT and a language model and delivers."""
+"""Tests of the agent in an arm64 system under qemu-user.
+
+Enrolled, it measures a LiteRT and a language model and delivers.
+"""
 
 import os
 import shutil
@@ -25,7 +28,10 @@ ls -l /mnt/home/identity
 
 
 def test_a_release_installs_offline_enrols_measures_and_delivers_over_mtls(pi4, system, tmp_path):
-    """As on a board, by the system's own Python; the collector and the broker are this machine's."""
+    """A release installs offline on arm64, enrols, measures, and delivers over mTLS.
+
+    It uses the system's own Python, as on a board; the collector and the broker are this machine's.
+    """
     folder = tmp_path / "release"
     folder.mkdir()
     for file in (pi4.path, pi4.public, install.__file__):

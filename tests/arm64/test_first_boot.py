@@ -1,4 +1,7 @@
-"""A card that `fleet card` prepared, in an emulated board: it joins by itself and measures, and power cuts do it no harm."""
+"""Tests of a card that `fleet card` prepared, in an emulated board.
+
+The board joins by itself and measures, and power cuts do it no harm.
+"""
 
 import os
 import random
@@ -25,7 +28,10 @@ FIRST_BOOT_S = 150.0
 
 
 def test_a_prepared_card_joins_by_itself_and_its_board_measures(board_files, server, tmp_path):
-    """Nobody touches the board; afterwards the card holds no secret and notes that it has joined."""
+    """A prepared card joins by itself, and its board measures.
+
+    Nobody touches the board; afterwards the card holds no secret and notes that it has joined.
+    """
     board = prepared(board_files, server, FIRST, tmp_path)
     token = (
         (server.folder.parent / "join" / f"{FIRST}.join.toml")
@@ -51,7 +57,11 @@ def test_a_prepared_card_joins_by_itself_and_its_board_measures(board_files, ser
 
 
 def test_a_card_of_bookworm_joins_by_its_firstrun_script(board_files, server, tmp_path):
-    """The script runs once from the kernel's line and reboots the board, which then installs and joins as any other."""
+    """A card of Bookworm joins by its firstrun script.
+
+    The script runs once from the kernel's line and reboots the board, which then installs and joins
+    as any other.
+    """
     board = prepared(board_files, server, BOOKWORM, tmp_path, card.make_bookworm)
     card.as_bookworm_does(board.image)
     board.power_on()
@@ -68,7 +78,7 @@ def test_a_card_of_bookworm_joins_by_its_firstrun_script(board_files, server, tm
 def test_power_cut_at_any_moment_of_the_first_boot_still_ends_in_a_join(
     board_files, server, tmp_path
 ):
-    """Cuts at random moments of one first boot, then it is left alone."""
+    """A first boot that is cut at random moments, then left alone, still ends in a join."""
     draw = random.Random(64)  # noqa: S311 - the same moments every time
     board = prepared(board_files, server, SECOND, tmp_path)
     for _ in range(CUTS):

@@ -1,4 +1,7 @@
-"""Updates of an emulated board: power cut at random moments, a release that does not work, and a certificate that is revoked."""
+"""Tests of updates of an emulated board.
+
+The power is cut at random moments, a release does not work, and a certificate is revoked.
+"""
 
 import json
 import os
@@ -61,7 +64,10 @@ def works(server: FleetServer) -> bool:
 def test_power_cut_at_any_moment_of_an_update_leaves_an_agent_that_works(
     board: Board, server: FleetServer
 ):
-    """Cuts while it goes to another release: one of the two works afterwards, and left alone it goes to the new one."""
+    """Power cuts during an update leave an agent that works, of one of the two releases.
+
+    Left alone, the board goes to the new one.
+    """
     first = last_report(server)["release"]
     release = server.folder.parent / "second.tar"
     server.command(

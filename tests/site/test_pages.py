@@ -1,4 +1,7 @@
-"""The pages of the documentation: every command block runs, in order and in an empty home, or says why it does not."""
+"""Tests of the pages of the documentation.
+
+Every command block runs, in order and in an empty home, or says why it does not.
+"""
 
 import os
 import re
@@ -57,7 +60,10 @@ def name_of(path):
 
 
 def test_every_command_runs_in_a_test_or_states_why_not():
-    """A block of commands without a mark belongs to a page that is walked through; `not run` has a reason."""
+    """A command block without a mark belongs to a page that is walked through.
+
+    A mark `not run` has a reason.
+    """
     for page, block in ((path, block) for path in PAGES for block in walk.blocks(path)):
         where = f"{page.name}:{block.line}"
         if block.language in ("console", "python"):
@@ -76,7 +82,10 @@ def test_every_command_runs_in_a_test_or_states_why_not():
 
 
 def test_a_page_whose_commands_run_states_its_extras_and_the_table_has_each_once():
-    """Each exists, and the line stands above the first heading; only a developer's have no row."""
+    """A page whose commands run names its extras above the first heading, and they exist.
+
+    The table has each such page once; only a developer's pages have no row.
+    """
     for page in (path for path in WALKED if path.parent.name != "explain" and typed_on(path)):
         with table_row(page.name):
             assert set((walk.extras(page) or "").split(",")) <= EXTRAS
@@ -87,7 +96,10 @@ def test_a_page_whose_commands_run_states_its_extras_and_the_table_has_each_once
 
 
 def marks_of(page):
-    """Return the marks of the test that walks a page: nightly, and the servers that the page names."""
+    """Return the marks of the test that walks a page.
+
+    They are nightly, and the servers that the page names.
+    """
     text = page.read_text()
     conditional = [
         ("broker.example" in text or "mosquitto -c" in text, pytest.mark.mosquitto),
@@ -103,7 +115,7 @@ def marks_of(page):
     "page", [pytest.param(page, marks=marks_of(page)) for page in WALKED], ids=name_of
 )
 def test_a_page_does_what_it_promises(page, environments, tmp_path):
-    """From the first command to the last, in an environment with the extras that the page names, and no others."""
+    """A page works from the first command to the last, with the extras that it names alone."""
     reader = walk_page(page, tmp_path, environments)
     assert [step.typed for step in reader.steps] == typed_on(page)
 
@@ -115,7 +127,7 @@ def test_the_transcript_of_a_start_has_the_commands_of_its_page(page):
 
 
 def test_every_suite_of_a_page_has_keys_of_today(tmp_path):
-    """A part of a suite has no name, but every key in it is one that a suite takes."""
+    """A part of a suite on a page has only keys that a suite takes, though it has no name."""
     suites = [
         (page, block)
         for page in PAGES
@@ -137,7 +149,10 @@ def typed_on(page):
 
 
 def anchors(path):
-    """Return the anchors of a page: its headings as the site and GitHub write them, and those of HTML."""
+    """Return the anchors of a page.
+
+    They are its headings as the site and GitHub write them, and those of HTML.
+    """
     text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
     headings = [
         re.sub(r"\]\([^)]*\)|[^\w\s-]", "", heading).strip().lower()
@@ -149,7 +164,7 @@ def anchors(path):
 
 
 def test_every_link_leads_somewhere():
-    """In all pages and files at the root; a link to another site is not followed."""
+    """Every link in pages and files at the root has a target; other sites are not followed."""
     for page in [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]:
         text = re.sub(
             r"^```.*?^```$|`[^`\n]*`", "", page.read_text(), flags=re.MULTILINE | re.DOTALL
@@ -166,7 +181,11 @@ def test_every_link_leads_somewhere():
 
 @pytest.mark.needs(module="material")
 def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path):
-    """Strict: a dead link, a dead anchor or a page outside the navigation fails it; and no script, style or picture is another server's."""
+    """The site builds strictly, and loads nothing from another server.
+
+    A dead link, a dead anchor or a page outside the navigation fails the build; so does a script,
+    style or picture of another server.
+    """
     # With --quiet, MkDocs counts no warning, so that --strict fails on nothing.
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     completed = subprocess.run(
@@ -201,7 +220,11 @@ def commands_of(page):
 
 
 def test_every_command_of_a_page_has_a_name_and_options_of_today():
-    """In running text and in samples by its name and options; in a block with its arguments too, also where it is not run."""
+    """Every command on a page has a name and options that exist.
+
+    In running text and in samples these are checked; in a block also the arguments, and where it is
+    not run, too.
+    """
     for page in [*PAGES, *(DOCS / "reference").rglob("*.*")]:
         text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
         for words in re.findall(r"(?:`|\$\()edgemeter ([a-z][^`)]*)", text):
@@ -242,7 +265,10 @@ def test_every_command_of_a_page_has_a_name_and_options_of_today():
 
 
 def test_the_table_of_sensors_to_buy_matches_the_sensors():
-    """Their period and the uncertainty of their gain, where these are constants."""
+    """The table of sensors states the period and the gain's uncertainty of the code.
+
+    It does so where these are constants.
+    """
     from edgemeter.agent.power import fnirsi, http_plug, hwmon, pi5_pmic, um25c  # noqa: PLC0415
 
     rows = re.findall(
@@ -265,7 +291,7 @@ def test_the_table_of_sensors_to_buy_matches_the_sensors():
 
 
 def test_every_page_is_in_the_navigation():
-    """Also where the site is not built: who adds a page adds its line."""
+    """Every page is in the navigation, which is checked also where the site is not built."""
     listed = set(paths_in(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]))
     at_root = {"CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "CHANGELOG.md"}
     assert listed == {path.relative_to(DOCS).as_posix() for path in IN_DOCS} | at_root

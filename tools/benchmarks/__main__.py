@@ -1,9 +1,9 @@
-"""`make bench`: our figures next to those of peers and bare limits in the same run, within 12 minutes on two cores.
+"""`make bench`: our figures next to those of peers and bare limits in the same run.
 
-`make bench ARGS=delivery` runs one part, `ARGS='engine drain'` several, `ARGS=--full` also `make
-test` from nothing. A line ends when the interval of its ratio decides; where others disturb, pairs
-are measured again until its time is up. Each result is printed as it comes; all of them are in
-.bench/results.md and .bench/results.json. To publish them:
+It takes 12 minutes at most on two cores. `make bench ARGS=delivery` runs one part, `ARGS='engine
+drain'` several, `ARGS=--full` also `make test` from nothing. A line ends when the interval of its
+ratio decides; where others disturb, pairs are measured again until its time is up. Each result is
+printed as it comes; all of them are in .bench/results.md and .bench/results.json. To publish them:
 
     python -m tools.benchmarks.history && python -m tools.pictures ratios
 """

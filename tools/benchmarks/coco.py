@@ -1,9 +1,10 @@
-"""COCO evaluation against pycocotools, on the same made-up boxes, as dense as those of val2017: as fast as wanted, and the same AP.
+"""COCO evaluation against pycocotools: as fast as wanted, and the same AP.
 
-Both begin with the document and the detections as plain data, and end with the twelve figures; ours
-also with the bounds of AP over images, which take twenty evaluations more. Both compute in one
-thread and wait for nothing, so processor time is judged: of the seconds that the peer takes, others
-get their part of a shared machine.
+The made-up boxes are the same, and as dense as those of val2017. Both begin with the document and
+the detections as plain data, and end with the twelve figures; ours also with the bounds of AP over
+images, which take twenty evaluations more. Both compute in one thread and wait for nothing, so
+processor time is judged: of the seconds that the peer takes, others get their part of a shared
+machine.
 """
 
 import statistics
@@ -63,7 +64,10 @@ def comparisons() -> Iterator[Comparison]:
 def made_up(
     images: int, objects: int, detections: int
 ) -> tuple[dict[str, Any], NDArray[np.float64]]:
-    """Return a COCO document and detections [n, 7]: a third of them near an object, of its class mostly, the rest anywhere."""
+    """Return a COCO document and detections [n, 7].
+
+    A third of them is near an object, of its class mostly, the rest anywhere.
+    """
     draw = np.random.default_rng(0)
     sides = np.exp(draw.uniform(np.log(8), np.log(300), (objects, 2)))
     corners = draw.random((objects, 2)) * ([WIDTH, HEIGHT] - sides)

@@ -1,7 +1,8 @@
-"""The first words of commands next to those of a bare interpreter, each in a process of its own on a terminal.
+"""The first words of commands next to those of a bare interpreter.
 
-A home has runs of two models in it, as a user's has: `runs` lists them, and `compare` compares one
-of each. Bytecode is written, as it is where the package is installed.
+Each is a process of its own on a terminal. A home has runs of two models in it, as a user's has:
+`runs` lists them, and `compare` compares one of each. Bytecode is written, as it is where the
+package is installed.
 """
 
 import json

@@ -1,10 +1,10 @@
-"""Delivery: durable records a second through mosquitto, beside Telegraf with the same broker settings, publisher and records.
+"""Delivery: durable records a second through mosquitto, beside Telegraf.
 
-Ours is durable when the record is committed to the ledger, its figures as columns too, and the
-publisher has the receipt; Telegraf's when InfluxDB 2 has the point. A batch is held against the
-bare limit of its kind, one loop that commits the same records' JSON to SQLite, a row each; the time
-from publishing to the receipt, at a third of the rate that was reached, against one fsync on the
-ledger's disk.
+Broker settings, publisher and records are the same. Ours is durable when the record is committed to
+the ledger, its figures as columns too, and the publisher has the receipt; Telegraf's when InfluxDB
+2 has the point. A batch is held against the bare limit of its kind, one loop that commits the same
+records' JSON to SQLite, a row each; the time from publishing to the receipt, at a third of the rate
+that was reached, against one fsync on the ledger's disk.
 """
 
 import itertools
@@ -88,7 +88,10 @@ _FIELDS = (
 
 
 def comparisons() -> Iterator[Comparison]:
-    """Yield records a second beside Telegraf's and beside bare commits, and the delay at a third of that rate beside an fsync."""
+    """Yield records a second beside Telegraf's and beside bare commits, and the delay.
+
+    The delay is at a third of that rate, beside an fsync.
+    """
     if requirements.find("mosquitto") is None:
         raise LeftOutError("mosquitto is not installed")
     with collecting() as (broker, _):
@@ -177,7 +180,10 @@ def collecting() -> Iterator[tuple[Server, Path]]:
 
 @contextmanager
 def _telegraf() -> Iterator[Callable[[], float]]:
-    """Start a broker, Telegraf and InfluxDB; give what sends records and returns how many a second InfluxDB had."""
+    """Start a broker, Telegraf and InfluxDB.
+
+    Gives a function that sends records and returns how many a second InfluxDB had.
+    """
     with _broker() as (broker, folder), running(Influx(BIN / "influxd", folder)) as influx:
         entries = [
             _ENTRY.format(table=table, path=path, name=path.replace(".", "_"))
@@ -219,7 +225,10 @@ def _rate_per_s(broker: Server, count: int, batch: int = 1) -> float:
 
 
 def _bare_rate_per_s(ready: Sequence[bytes]) -> float:
-    """Return the records a second of a loop that inserts their JSON and commits what one window of the publisher holds."""
+    """Return the records a second of a loop that inserts their JSON and commits.
+
+    A commit has as many records as one window of the publisher holds.
+    """
     with (
         tempfile.TemporaryDirectory(dir=DISK) as name,
         closing(sqlite3.connect(f"{name}/bare.sqlite", isolation_level=None)) as bare,
@@ -246,7 +255,7 @@ def _percentiles(blocks: Sequence[tuple[list[float], list[float]]]) -> Pair:
 
 
 def _fsyncs_ms(folder: Path) -> list[float]:
-    """Return how long pages appended to a file take, one after the other, until each is on the disk."""
+    """Return how long pages appended to a file take, one after the other, to be on the disk."""
     took_ms = []
     with (folder / "bare").open("wb", buffering=0) as file:
         for _ in range(FSYNCS):

@@ -1,4 +1,4 @@
-"""The drain: points of figures a second from a ledger to an InfluxDB 2 on the same cores, beside the same lines ready made.
+"""The drain: points of figures a second from a ledger to an InfluxDB 2 on the same cores.
 
 The peer posts the lines of the same batches, made before the clock starts, over one kept
 connection: what no client can be faster than. Both write the same points to one server again and

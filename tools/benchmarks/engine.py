@@ -1,8 +1,9 @@
-"""What the engine adds to a latency: p50 by our loop against a bare loop and LiteRT's own benchmark program.
+"""The time that the engine adds to a latency.
 
-Loops are fed in the same way outside the clock, so that caches are in the same state: what is left
-is what our loop adds to the call. They take turns in one process: between processes p50 moves by
-1%, and no number of pairs that anybody waits for tells 0.2% through that.
+It is p50 by our loop against a bare loop and LiteRT's own benchmark program. Loops are fed in the
+same way outside the clock, so that caches are in the same state: the difference is what our loop
+adds to the call. They take turns in one process: between processes p50 moves by 1%, and no number
+of pairs that anybody waits for tells 0.2% through that.
 """
 
 import json
@@ -52,7 +53,10 @@ OURS = ["--mode", "rapid", "--repeats", "1", "--power", "none", "--no-save", "--
 
 
 class Loops:
-    """A model on one thread of LiteRT, and a block of so many queries of it, by our loop and by a bare one."""
+    """A model on one thread of LiteRT, and blocks of so many queries of it.
+
+    A block is by our loop or by a bare one.
+    """
 
     def __init__(self, model: Path) -> None:
         case = Case(
@@ -83,7 +87,10 @@ class Loops:
         )
 
     def bare_ms(self) -> float:
-        """Return p50 of a block in a loop of nothing but LiteRT's set_tensor, two clock reads and its invoke."""
+        """Return p50 of a block in a bare loop.
+
+        That has only LiteRT's set_tensor, two clock reads and its invoke.
+        """
         interpreter, clock = self.subject.runtime._interpreter, time.monotonic_ns
         index, set_tensor, invoke = (
             interpreter.get_input_details()[0]["index"],
@@ -118,11 +125,11 @@ def comparisons() -> Iterator[Comparison]:
 
 
 def beside_litert_benchmark() -> Iterator[Comparison]:
-    """Yield p50 of `edgemeter run` against `litert-benchmark`, which ships in LiteRT's wheel; none where it is not installed.
+    """Yield p50 of `edgemeter run` against `litert-benchmark`, which ships in LiteRT's wheel.
 
-    The peer rounds to 0.01 ms, so that only the slower model can be compared. It runs the model
-    through LiteRT's CompiledModel, we through its Interpreter: the ratio holds both what the two
-    programs add and what the two ways of running differ by.
+    Yields none where it is not installed. The peer rounds to 0.01 ms, so that only the slower model
+    can be compared. It runs the model through LiteRT's CompiledModel, we through its Interpreter:
+    the ratio holds both what the two programs add and what the two ways of running differ by.
     """
     program = Path(sys.executable).parent / "litert-benchmark"
     if not program.exists():
@@ -143,7 +150,10 @@ def beside_litert_benchmark() -> Iterator[Comparison]:
 
 
 def _programs_ms(program: Path, model: Path, first: int) -> Pair:
-    """Return p50 of `edgemeter run` and of the program, which take turns while they are timed: seconds apart a machine is another."""
+    """Return p50 of `edgemeter run` and of the program, which take turns while they are timed.
+
+    A machine is another one seconds later.
+    """
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
         settings = [
@@ -171,9 +181,10 @@ def _programs_ms(program: Path, model: Path, first: int) -> Pair:
 
 
 def _take_turns(command: list[str], first: int) -> None:
-    """Let the process of the run, which is timed from now on, and the program's take turns until the program has ended.
+    """Let the process of the run and the program's take turns until the program has ended.
 
-    A turn has some 10 queries; the one at its end is long, and above the median.
+    The run is timed from now on. A turn has some 10 queries; the one at its end is long, and above
+    the median.
     """
     worker = _descendants(os.getpid())
     _send(worker, signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""A light publisher, a process of its own: many records at QoS 1 over one raw connection, and the receipts over another.
+"""A light publisher, a process of its own: many records at QoS 1 over one raw connection.
 
 The same for us and for a peer that sends no receipts. Prints one line of JSON. Usage: python -m
 tools.benchmarks.flood SETTINGS_JSON
@@ -29,7 +29,10 @@ SEND_BYTES = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What to send: `count` records, `batch` in a message, from so many devices; `rate_per_s` 0 is as fast as it goes."""
+    """The records to send: `count` of them, `batch` in a message, from so many devices.
+
+    `rate_per_s` 0 is as fast as it goes.
+    """
 
     port: int
     count: int
@@ -41,7 +44,10 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Flooded:
-    """How long it took until all was sent and, if awaited, receipted, and with a rate the time from sending to receipt of each record."""
+    """The time until all was sent and, if awaited, receipted.
+
+    With a rate it also has the time from sending to receipt of each record.
+    """
 
     took_s: float
     delays_ms: list[float]
@@ -56,7 +62,10 @@ def _connected(port: int, name: str) -> socket.socket:
 
 
 class Texts:
-    """Records' JSON, made from one text; no earlier flood had the session, a time in ms, and no two records begin at one time."""
+    """Records' JSON, made from one text.
+
+    No earlier flood had the session, a time in ms, and no two records begin at one time.
+    """
 
     def __init__(self, session: int) -> None:
         text = record.encode(

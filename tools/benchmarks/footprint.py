@@ -1,9 +1,9 @@
-"""What the agent takes of a small board: the memory of a run and at rest, and the disk of a base install.
+"""The agent's cost on a small board: the memory of a run and at rest, and the disk.
 
-A run of a replay model stands next to a bare loop with the same runtime: a process that imports
-numpy and the replay runtime, loads the model, calls it with one input and keeps the times, as a
-user would write it by hand. Of all processes of either, each page in memory counts once, at the
-moment that most are in use.
+The disk is that of a base install. A run of a replay model stands next to a bare loop with the same
+runtime: a process that imports numpy and the replay runtime, loads the model, calls it with one
+input and keeps the times, as a user would write it by hand. Of all processes of either, each page
+in memory counts once, at the moment that most are in use.
 
 At rest the agent is connected to a broker, as Telegraf is. Its figure has pages that it shares with
 other programs divided among them (PSS). That of Telegraf, which shares nothing, is the same by both
@@ -75,7 +75,10 @@ print(np.median(times_ns))
 
 
 def comparisons() -> Iterator[Comparison]:
-    """Yield the memory of a run next to a bare loop, that of the agent at rest, and the disk of a base install."""
+    """Yield the memory of a run next to a bare loop, of the agent at rest, and the disk.
+
+    The disk is that of a base install.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         environment, model = environment_of(folder / "home"), str(write_replay(folder))
@@ -187,7 +190,10 @@ def _at_rest(folder: Path, environment: Mapping[str, str]) -> Iterator[Compariso
 
 
 def _installed(*without: str) -> set[Path]:
-    """Return the files of the distribution and of all that it needs, without extras and these packages."""
+    """Return the files of the distribution and of all that it needs.
+
+    Extras and these packages are left out.
+    """
     names, waiting = set(without), ["edgemeter"]
     while waiting:
         if (name := waiting.pop()) in names:

@@ -1,6 +1,7 @@
-"""TTFT and TPOT of a served model by our stamps, beside the server's own timings of the same query, in its last lines.
+"""TTFT and TPOT of a served model by our stamps, beside the server's own timings.
 
-The model is untrained, of 20 million weights in Q8_0, so that a token takes milliseconds.
+The server states the timings of the same query in its last lines. The model is untrained, of 20
+million weights in Q8_0, so that a token takes milliseconds.
 """
 
 import importlib.util
@@ -25,7 +26,10 @@ APART_MS, APART_RATIO = 1.0, 0.01
 
 
 class Timed(NamedTuple):
-    """TTFT and TPOT of a query by our stamps, and by the server's own timings in the lines that were stamped, ms."""
+    """TTFT and TPOT of a query by our stamps, and by the server's own timings, ms.
+
+    The timings are in the lines that were stamped.
+    """
 
     ttft: Pair
     tpot: Pair
@@ -49,7 +53,10 @@ class Subject:
         return [*self.loaded.first_tokens, *tokens][:PROMPT_TOKENS]
 
     def query(self, output_tokens: int) -> Timed:
-        """Return the times of one query; a line may have several tokens, because the server waits for whole characters."""
+        """Return the times of one query.
+
+        A line may have several tokens, because the server waits for whole characters.
+        """
         stamped_ns: list[int] = []
         lines: list[bytes] = []
         call = self.generator.bind(self.prompt(), Limits(output_tokens))

@@ -1,4 +1,6 @@
-"""Lines of `make bench`: ours next to a peer's or a bare limit's, in pairs of blocks, until the interval of their ratio decides.
+"""Lines of `make bench`: ours next to a peer's or a bare limit's.
+
+Both are measured in pairs of blocks, until the interval of their ratio decides.
 
 Machines are shared, and one is six times slower than it was yesterday: ratios are judged, and
 figures only if they have a limit, such as sizes in memory and on disk. Blocks are as short as what
@@ -71,7 +73,11 @@ class Goal:
         return text if self.reach is None else f"{text}, to ±{self.reach:g}"
 
     def verdict(self, low: float, high: float) -> Verdict:
-        """Return `not sure` if the limit lies within the interval, or if that is wider than it should be."""
+        """Return the verdict on an interval.
+
+        It is `not sure` if the limit lies within the interval, or if that is wider than it should
+        be.
+        """
         if low > self.limit if self.is_largest else high < self.limit:
             return "missed"
         is_within = high <= self.limit if self.is_largest else low >= self.limit
@@ -80,7 +86,10 @@ class Goal:
 
 
 def at_most(limit: float, reach: float | None = None) -> Goal:
-    """Return the goal of at most `limit`, whose interval should reach at most so far to each side."""
+    """Return the goal of at most `limit`.
+
+    Its interval should reach at most so far to each side.
+    """
     return Goal(limit, reach=reach)
 
 
@@ -101,10 +110,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Our figure in `unit` and the peer's, with their ratio and its 95% interval; a figure without a peer may have an interval too.
+    """Our figure in `unit` and the peer's, with their ratio and its 95% interval.
 
-    The ratio is that of `pairs`; `repeated` more were disturbed by others, and measured again.
-    `verdict` is None without a goal.
+    A figure without a peer may have an interval too. The ratio is that of `pairs`; `repeated` more
+    were disturbed by others, and measured again. `verdict` is None without a goal.
     """
 
     name: str
@@ -121,7 +130,10 @@ class Comparison:
     repeated: int = 0
 
     def cells(self) -> tuple[str, ...]:
-        """Return the cells of a row: name, our figure, peer, the peer's, ratio, pairs, goal, verdict."""
+        """Return the cells of a row.
+
+        They are name, our figure, peer, the peer's, ratio, pairs, goal, verdict.
+        """
         value, bounds = f"{self.value:.4g} {self.unit}", ""
         if self.low is not None and self.high is not None:
             bounds = f" ({digits(self.low)} to {digits(self.high)})"
@@ -168,14 +180,20 @@ def digits(value: float) -> str:
 
 
 class Watch:
-    """What others take from now on; `is_long` is whether the stretch will be so long that clock ticks show something."""
+    """A watch over the processor time that others take from now on.
+
+    `is_long` is whether the stretch will be so long that clock ticks show something.
+    """
 
     def __init__(self, *, is_long: bool) -> None:
         self._processes = read_processes(Machine()) if is_long else None
         self._scheduling = read_scheduling()
 
     def is_disturbed(self) -> bool:
-        """Return whether our threads waited for a core, or other processes used the cores, for longer than a run may."""
+        """Return whether others disturbed for longer than a run may be disturbed.
+
+        Our threads waited for a core, or other processes used the cores.
+        """
         if self._processes:
             # The processes of a long block wait for each other, so only the time of others counts:
             # theirs, and not what ours leave of the whole, because nobody has the time of a process
@@ -204,7 +222,10 @@ def _ticks_without(table: ProcessTable, pids: Collection[int]) -> int:
 def in_turn(
     measured: Callable[[], Value], peer: Callable[[], Value], seed: int = 0
 ) -> Callable[[], tuple[Value, Value]]:
-    """Return what measures a pair, in an order that is drawn for every second pair and exchanged in the next."""
+    """Return a function that measures a pair.
+
+    The order is drawn for every second pair and exchanged in the next.
+    """
     draw, turns, is_peer_first = random.Random(seed), count(), False  # noqa: S311 - no secret
 
     def pair() -> tuple[Value, Value]:
@@ -227,10 +248,11 @@ def compared(
     clock: Callable[[], float] = time.monotonic,
     watch: Callable[..., Watch] | None = Watch,
 ) -> Comparison:
-    """Return the ratio of pairs, which end when their interval decides the goal, or after `seconds`, after four pairs at least.
+    """Return the ratio of pairs, which end when their interval decides the goal.
 
-    `has_processes` is whether processes that descend from this one work in the blocks. Without a
-    `watch` no pair is disturbed, as of sizes.
+    They also end after `seconds`, but after four pairs at least. `has_processes` is whether
+    processes that descend from this one work in the blocks. Without a `watch` no pair is disturbed,
+    as of sizes.
     """
     quiet: list[Pair] = []
     disturbed: list[tuple[int, Pair]] = []
@@ -304,7 +326,10 @@ def _bounds(values: Sequence[float], confidence: float) -> tuple[float, float]:
 def figure(
     name: str, unit: str, values: float | Sequence[float], goal: Goal | None = None
 ) -> Comparison:
-    """Return a figure that has no peer; of several values in the order of measuring, their mean with its interval."""
+    """Return a figure that has no peer.
+
+    Of several values in the order of measuring, it is their mean with its interval.
+    """
     if isinstance(values, Sequence):
         medians = grouped(values)
         value, (low, high) = statistics.fmean(medians), _bounds(medians, CONFIDENCE)

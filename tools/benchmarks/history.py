@@ -18,7 +18,11 @@ NUMBERS = ("value", "low", "high", "at_most", "at_least")
 
 
 def published() -> list[dict[str, Any]]:
-    """Return the rows that are published: `day`, `commit`, `benchmark`, `unit` (empty for a ratio), and numbers, which may be absent."""
+    """Return the rows that are published.
+
+    Columns are `day`, `commit`, `benchmark`, `unit` (empty for a ratio), and numbers, which may be
+    absent.
+    """
     with RATIOS.open(encoding="utf-8", newline="") as file:
         return [
             row | {name: float(row[name]) if row[name] else None for name in NUMBERS}
@@ -50,7 +54,10 @@ def rows_of(run: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Write the table again with the last run; a later measurement of a commit on the same day replaces the earlier one."""
+    """Write the table again with the last run.
+
+    A later measurement of a commit on the same day replaces the earlier one.
+    """
     path = ROOT / ".bench" / "results.json"
     if not path.exists():
         sys.exit("no run of the benchmarks is here: run `make bench`")

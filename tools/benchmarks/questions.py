@@ -126,7 +126,11 @@ def _pages(path: Path, plain: Path, runs: str) -> Iterator[Comparison]:
 
 
 def _ask(command: list[str], home: Path) -> tuple[float, float]:
-    """Return how long a command takes, and how long its processor; raises CalledProcessError if it fails."""
+    """Return how long a command takes, and how long its processor.
+
+    Raises:
+        CalledProcessError: it fails.
+    """
     begin_s, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, stdout=subprocess.DEVNULL, env=environment_of(home), check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,7 +1,8 @@
-"""How long newcomers wait: `make demo` in a fresh clone of this commit, from nothing and again; with `--full`, `make test` in another.
+"""The waiting time of newcomers: `make demo` in a fresh clone, from nothing and again.
 
-Nothing is from nothing: pip has an empty cache. The times have limits in seconds, which depend on
-the machine and its network: how long a bare `python -m venv` takes here is printed before them.
+The clone is of this commit; with `--full`, `make test` runs in another. From nothing means with an
+empty cache of pip. The times have limits in seconds, which depend on the machine and its network:
+how long a bare `python -m venv` takes here is printed before them.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""Photograph to tensor without OpenCV, beside the same with it; tensor to boxes, beside OpenCV's routines; on one thread."""
+"""Photograph to tensor without OpenCV, and tensor to boxes, on one thread.
+
+The peers are the same with OpenCV, and OpenCV's routines.
+"""
 
 import time
 from collections.abc import Callable, Iterator
@@ -38,7 +41,10 @@ INPUT = model_card.ImageInput(height=SIDE, width=SIDE, layout="NCHW", resize="le
 
 
 def comparisons() -> Iterator[Comparison]:
-    """Yield letterbox and normalise, from pixels and from files, and decode and suppress; none where OpenCV is not installed."""
+    """Yield letterbox and normalise, from pixels and from files, and decode and suppress.
+
+    Yields none where OpenCV is not installed.
+    """
     if find_spec("cv2") is None:
         raise LeftOutError("OpenCV is not installed (extra `dev`)")
     models = real_models()
@@ -114,7 +120,10 @@ def _decoding(cv2: Any, answers: list[tuple[np.ndarray, PhotoFrame]]) -> Compari
 
 
 def _suppressed(cv2: Any, tensor: Any, frame: PhotoFrame) -> tuple[Any, Any, Any]:
-    """Return boxes in the photograph, scores and classes as users write it: one class an anchor, where ours scores every class."""
+    """Return boxes in the photograph, scores and classes as users write it.
+
+    They score one class an anchor, where ours scores every class.
+    """
     rows = tensor[0].T
     best = rows[:, 4:].max(axis=1)
     is_above = best > THRESHOLD

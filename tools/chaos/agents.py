@@ -1,10 +1,11 @@
 """Some agents in one process, to be killed: `python -m tools.chaos.agents FOLDER BROKER RECORDS RATE DEVICE...`.
 
-The real outbox and publisher of each device. What was meant to be kept and what was kept stands in
-a journal that is not the outbox, so that the judge knows what had to arrive: `i N` before a record
-is put, `k N` once `put` has returned, `r N` that N more were sent again. Started again after a kill
-it goes on where the journal ends. It ends with status 0 when every device has kept RECORDS records
-and receipts have named them all.
+Usage: `python -m tests.chaos.agents FOLDER BROKER RECORDS RATE DEVICE...`. The outbox and publisher
+of each device are real. A journal that is not the outbox says which records were meant to be kept
+and which were, so that the judge knows which had to arrive: `i N` before a record is put, `k N`
+once `put` has returned, `r N` that N more were sent again. Started again after a kill it goes on
+where the journal ends. It ends with status 0 when every device has kept RECORDS records and
+receipts have named them all.
 """
 
 import os
@@ -25,7 +26,10 @@ LATEST_REPEAT_S = 2.0
 
 
 class Journal:
-    """The journal of one device; every line is on its way out of the process before anything else happens."""
+    """The journal of one device.
+
+    Every line is on its way out of the process before anything else happens.
+    """
 
     def __init__(self, path: Path) -> None:
         self.meant, self.kept = read(path)
@@ -104,7 +108,10 @@ class Agent:
         self.publisher.wake()
 
     def is_done(self, records: int) -> bool:
-        """Return whether it has kept so many and all have receipts; note how many were sent again."""
+        """Return whether it has kept so many and all have receipts.
+
+        Notes how many were sent again.
+        """
         if self.publisher.resent > self._resent:
             resent, self._resent = self.publisher.resent - self._resent, self.publisher.resent
             self.journal.note("r", resent)

@@ -1,8 +1,8 @@
 """`python -m tools.chaos.cluster`: three broker nodes, three collectors, 200 agents; one node and one collector die while results flow.
 
-Each agent knows one node, as behind an address that leads to any: those of the dead node go on at
-another, through a proxy that then leads there. The last line is JSON; status 0 when InfluxDB holds
-every record exactly once.
+`python -m tests.chaos.cluster` ends them while results flow. Each agent knows one node, as behind
+an address that leads to any: those of the dead node go on at another, through a proxy that then
+leads there. The last line is JSON; status 0 when InfluxDB holds every record exactly once.
 """
 
 import argparse
@@ -68,7 +68,10 @@ class Cluster(Scene):
         self.collectors[1].stop(9)
 
     def settle(self) -> bool:
-        """Wait until all agents have ended and InfluxDB holds what they kept, but for what a dead collector alone confirmed."""
+        """Wait until all agents have ended and InfluxDB holds what they kept.
+
+        Records that a dead collector alone confirmed are left out.
+        """
         deadline = time.monotonic() + SETTLE_S
         while time.monotonic() < deadline:
             if self.is_delivered() and self.drained() >= len(expected(self.folder).kept):

@@ -1,4 +1,7 @@
-"""A proxy before PostgreSQL that cuts a connection in the middle of COMMIT, where a client cannot know what became of it."""
+"""A proxy before PostgreSQL that cuts a connection in the middle of COMMIT.
+
+There a client cannot know what became of it.
+"""
 
 import asyncio
 import random

@@ -1,4 +1,7 @@
-"""What a collector counts of itself, watched from outside: a SIGKILL takes its counters with it, so they are read again and again."""
+"""The counters of a collector, watched from outside.
+
+A SIGKILL takes its counters with it, so they are read again and again.
+"""
 
 import re
 import threading
@@ -9,7 +12,10 @@ LOOK_S = 0.25
 
 
 class Counted:
-    """The sum of one counter at `url` over all lives of a process; what the last look before a kill missed is not in it."""
+    """The sum of one counter at `url` over all lives of a process.
+
+    Counts after the last look before a kill are not in it.
+    """
 
     def __init__(self, url: str, name: str) -> None:
         self._url = url

@@ -1,4 +1,7 @@
-"""Two PostgreSQL servers of a chaos run, each meant to run: the primary, and the standby without which it commits nothing."""
+"""Two PostgreSQL servers of a chaos run, each meant to run.
+
+They are the primary, and the standby without which it commits nothing.
+"""
 
 import contextlib
 import shutil
@@ -35,7 +38,10 @@ SETTINGS = {
 
 
 class Node:
-    """One server with a disk for data, another for WAL, and a proxy before it; started again whenever it ends while `is_wanted`."""
+    """One server with a disk for data, another for WAL, and a proxy before it.
+
+    It is started again whenever it ends while `is_wanted`.
+    """
 
     def __init__(
         self, folder: Path, name: str, data_mb: int, *, is_synchronous: bool = True
@@ -106,11 +112,17 @@ class Node:
             self.server.kill()
 
     def pid(self) -> int | None:
-        """Return the id of its first process, the parent of the back-ends; None before the first start."""
+        """Return the id of its first process, the parent of the back-ends.
+
+        It is None before the first start.
+        """
         return self.server.process.pid if self.server.process is not None else None
 
     def strike_backend(self, number: signal.Signals, turn: int) -> None:
-        """Send a signal to a back-end: SIGTERM ends its connection, SIGKILL makes the server recover."""
+        """Send a signal to a back-end.
+
+        SIGTERM ends its connection, SIGKILL makes the server recover.
+        """
         with contextlib.suppress(psutil.Error, ProcessLookupError):
             backends = self.server.backends()
             if backends:
@@ -142,7 +154,10 @@ class Node:
 
 
 class Pair:
-    """A primary and its standby; `failover` makes the standby the primary and the other one its standby."""
+    """A primary and its standby.
+
+    `failover` makes the standby the primary and the other one its standby.
+    """
 
     def __init__(self, folder: Path, data_mb: int, *, is_synchronous: bool = True) -> None:
         self.primary, self.standby = (
@@ -166,7 +181,10 @@ class Pair:
         self.standby.server.await_up()
 
     def failover(self) -> bool:
-        """Lose the primary; return whether the standby took over, which it does only if it follows and so has every commit."""
+        """Lose the primary; return whether the standby took over.
+
+        It does so only if it follows and so has every commit.
+        """
         with self._lock:
             if not self._is_followed():
                 return False
@@ -178,10 +196,10 @@ class Pair:
             return True
 
     def hang(self, frozen_s: float, awake_s: float) -> bool:
-        """Let the primary stop without ending, its connections open, and the standby take over; return whether it did.
+        """Let the primary stop without ending, and the standby take over; return whether it did.
 
-        The old one goes on after `frozen_s`, takes connections as a primary that nobody follows,
-        and is ended after `awake_s`.
+        The connections of the old one stay open. It goes on after `frozen_s`, takes connections as
+        a primary that nobody follows, and is ended after `awake_s`.
         """
         with self._lock:
             if not self._is_followed():
@@ -197,7 +215,10 @@ class Pair:
             return True
 
     def lose_commits(self) -> None:
-        """Lose the primary for good while its standby was down: the standby takes over with what it had before, in spite of that."""
+        """Lose the primary for good while its standby was down.
+
+        The standby takes over with what it had before, in spite of that.
+        """
         self.primary.end()
         self.primary.proxy.cut()
         self.standby.start()
@@ -257,7 +278,10 @@ class Pair:
 
 
 def _promote(node: Node) -> None:
-    """Make a standby the primary, again and again: another fault may kill it meanwhile, which ends its promotion."""
+    """Make a standby the primary, again and again.
+
+    Another fault may kill it meanwhile, which ends its promotion.
+    """
     deadline = time.monotonic() + UP_WITHIN_S
     while True:
         try:

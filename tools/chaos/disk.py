@@ -1,4 +1,7 @@
-"""A disk that can be filled at once: a small tmpfs, where we may mount one; its size shrinks to what is used, and back."""
+"""A disk that can be filled at once.
+
+It is a small tmpfs, where we may mount one; its size shrinks to what is used, and back.
+"""
 
 import os
 import subprocess
@@ -8,7 +11,10 @@ PAGE_BYTES = 4096
 
 
 class Disk:
-    """A file system of its own at `folder`, of `size_mb`; an ordinary folder where nothing may be mounted (`can_fill` is False)."""
+    """A file system of its own at `folder`, of `size_mb`.
+
+    It is an ordinary folder where nothing may be mounted (`can_fill` is False).
+    """
 
     def __init__(self, folder: Path, size_mb: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)

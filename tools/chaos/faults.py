@@ -116,7 +116,10 @@ def strike(
     seed: int,
     say: Callable[[str], None],
 ) -> Counter[str]:
-    """Strike so many times, `gap_s` apart on average, faults overlapping; return how often each kind was struck, all whole again."""
+    """Strike so many times, `gap_s` apart on average, with faults that overlap.
+
+    Returns: how often each kind was struck, once all are whole again.
+    """
     draw = random.Random(seed)  # noqa: S311 - the same faults for the same seed
     kinds = [fault for fault in kinds if world.disks() or not fault.name.endswith("disk full")]
     struck: Counter[str] = Counter()

@@ -1,4 +1,7 @@
-"""Processes that stop without ending, as in a virtual machine that is moved: their peers see no end of the connection, and no answer."""
+"""Processes that stop without ending, as in a virtual machine that is moved.
+
+Their peers see no end of the connection, and no answer.
+"""
 
 import contextlib
 import random

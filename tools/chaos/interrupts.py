@@ -1,8 +1,9 @@
 """Interrupts a command at random moments, and counts what it leaves: python -m tools.chaos.interrupts --count 1000 -- run model.tflite.
 
-Each time it has to end within two seconds with its status, and to leave no process and no temporary
-folder. `--user` runs it as another user, `--cold` without bytecode. Before the command's first
-line, Python itself ends as it likes: with a traceback, by the signal.
+Usage: `python -m tests.chaos.interrupts --count 1000 -- run model.tflite`. Each time the command
+has to end within two seconds with its status, and to leave no process and no temporary folder.
+`--user` runs it as another user, `--cold` without bytecode. Before the command's first line, Python
+itself ends as it likes: with a traceback, by the signal.
 """
 
 import argparse
@@ -29,7 +30,10 @@ HANDLERS_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """How a command ended after a signal at `at_s` of its run, and what it has left after half a second."""
+    """The end of a command after a signal at `at_s` of its run.
+
+    It includes what the command has left after half a second.
+    """
 
     at_s: float
     status: int
@@ -61,7 +65,10 @@ def interrupt(
     *,
     is_cold: bool = False,
 ) -> Interrupted:
-    """Start `edgemeter WORDS`, send it a signal at a moment of the first `spread_s` after its first line, and wait for its end."""
+    """Start `edgemeter WORDS`, interrupt it by a signal, and wait for its end.
+
+    The signal is sent at a moment of the first `spread_s` after its first line.
+    """
     scratch = home / "tmp"
     scratch.mkdir(parents=True)
     # The mark reaches each process below it, also in a sandbox.

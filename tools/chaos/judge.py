@@ -1,4 +1,7 @@
-"""The verdict on a run: what the journals say had to arrive, against what ledgers and InfluxDB hold."""
+"""The verdict on a run.
+
+It compares the records that had to arrive, by the journals, to those in ledgers and InfluxDB.
+"""
 
 import json
 from collections import Counter
@@ -13,7 +16,11 @@ from tools.chaos import agents
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """By the journals: ids that were kept for certain, ids that may have been (a kill came between), and repeats."""
+    """The expected ids, by the journals.
+
+    They are ids that were kept for certain, ids that may have been (a kill came between), and
+    repeats.
+    """
 
     kept: frozenset[str]
     meant: frozenset[str]

@@ -1,4 +1,7 @@
-"""A chaos run on one PostgreSQL that several collectors share, with a synchronous standby; and the faults that only it knows."""
+"""A chaos run on one PostgreSQL that several collectors share, with a synchronous standby.
+
+It has the faults that only such a run knows.
+"""
 
 import random
 import signal
@@ -16,7 +19,10 @@ COLLECTORS = 3
 
 
 class SharedWorld(World):
-    """The world whose ledger is PostgreSQL: what fails besides are its servers, their disks and the way to them."""
+    """The world whose ledger is PostgreSQL.
+
+    Its servers, their disks and the way to them fail besides.
+    """
 
     pair: Pair
 
@@ -24,12 +30,18 @@ class SharedWorld(World):
         super().__init__(influxd, size, COLLECTORS)
 
     def settle(self, stalled_s: float) -> bool:
-        """Wait until a standby follows, and everything is delivered and drained; return False when nothing moves for `stalled_s`."""
+        """Wait until a standby follows, and everything is delivered and drained.
+
+        Returns: False when nothing moves for `stalled_s`.
+        """
         self.pair.settle()
         return super().settle(stalled_s)
 
     def verdict(self) -> Verdict:
-        """End the collectors and return what came of the run; the ledger is read past the proxies."""
+        """End the collectors and return the verdict on the run.
+
+        The ledger is read past the proxies.
+        """
         self.ledgers = [self.pair.primary.server.address("edgemeter")]
         return super().verdict()
 

@@ -1,4 +1,7 @@
-"""A process that is meant to run: started again whenever it ends, as a service manager does; `kill` is SIGKILL."""
+"""A process that is meant to run.
+
+It is started again whenever it ends, as a service manager does; `kill` is SIGKILL.
+"""
 
 import os
 import signal

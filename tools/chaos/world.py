@@ -1,4 +1,7 @@
-"""Everything that a chaos run is made of: broker, InfluxDB, collector and agents as processes, and proxies and disks between them."""
+"""The parts of a chaos run.
+
+They are broker, InfluxDB, collector and agents as processes, and proxies and disks between them.
+"""
 
 import signal
 import sys
@@ -46,7 +49,10 @@ class Size:
 
 
 class Scene:
-    """The processes of a run, in a `folder` of its own: use it as a context; all of it is gone afterwards. `_build` starts them."""
+    """The processes of a run, in a `folder` of its own.
+
+    Use it as a context: all of it is gone afterwards. `_build` starts them.
+    """
 
     ledgers: list[str]
     agents: list[Supervised]
@@ -199,7 +205,10 @@ class World(Scene):
         self._disks: list[Disk] = []
 
     def settle(self, stalled_s: float) -> bool:
-        """Wait until everything is delivered and drained; return False when nothing has moved for `stalled_s`."""
+        """Wait until everything is delivered and drained.
+
+        Returns: False when nothing has moved for `stalled_s`.
+        """
         before, moved_s = 0, time.monotonic()
         while time.monotonic() - moved_s < stalled_s:
             drained = self._drained(before)
@@ -218,7 +227,10 @@ class World(Scene):
         return [disk for disk in self._disks if disk.can_fill]
 
     def _drained(self, before: int) -> int:
-        """Return how many points InfluxDB holds; what was seen before while it starts anew, which takes longer the more it holds."""
+        """Return how many points InfluxDB holds.
+
+        While it starts anew, which takes longer the more it holds, that is the number seen before.
+        """
         try:
             return self.drained()
         except OSError:

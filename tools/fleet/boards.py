@@ -1,4 +1,7 @@
-"""Boards on this machine: each has a release, an agent and a supervisor at their places, by mounts that nobody else sees."""
+"""Boards on this machine: each has a release, an agent and a supervisor at their places.
+
+The places are mounts that nobody else sees.
+"""
 
 import os
 import shutil
@@ -38,7 +41,10 @@ SUPERVISOR = {
 
 
 class LoopbackBoard:
-    """A board named `name` below `folder`, with the release that is installed in `installed`: `join` once, then `start`."""
+    """A board named `name` below `folder`: `join` once, then `start`.
+
+    Its release is installed in `installed`.
+    """
 
     def __init__(self, name: str, number: int, folder: Path, installed: Path) -> None:
         self.name = name

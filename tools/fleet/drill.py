@@ -1,4 +1,6 @@
-"""The drill of a whole fleet on this machine: boards join, a job in waves, an update, a revocation, and kills all the time.
+"""The drill of a whole fleet on this machine.
+
+There are boards that join, a job in waves, an update, a revocation, and kills all the time.
 
 It uses the commands of `edgemeter fleet` alone. Whether nothing was lost or doubled is counted in
 what they print and in the ledger.
@@ -45,7 +47,10 @@ class Outcome:
 
 
 class Drill:
-    """A fleet with boards of these names; `say` gets a line for each step, `stack` ends what is started."""
+    """A fleet with boards of these names.
+
+    `say` gets a line for each step, `stack` ends what is started.
+    """
 
     def __init__(
         self,
@@ -106,7 +111,10 @@ class Drill:
             time.sleep(2.0)
 
     def judge_measured(self, jobs: Sequence[str], names: Sequence[str]) -> None:
-        """Note each execution that is not done, and each job that is not in the ledger once for each of these devices."""
+        """Note each execution that is not done, and each job that is not measured once.
+
+        It has to be in the ledger once for each of these devices.
+        """
         executions = [
             (job, execution)
             for job in jobs
@@ -157,7 +165,10 @@ class Drill:
 
 @contextmanager
 def joined(folder: Path, count: int, seed: int, say: Say) -> Iterator[Drill]:
-    """Give a fleet of so many boards that have joined with tokens and run the release `release-0.tar` in the folder."""
+    """Give a fleet of so many boards that have joined with tokens.
+
+    They run the release `release-0.tar` in the folder.
+    """
     with ExitStack() as stack:
         server = stack.enter_context(served(folder))
         released(server, 0)

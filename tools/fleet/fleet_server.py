@@ -1,4 +1,7 @@
-"""A fleet's server as its users start it: mosquitto with the configuration of `fleet init`, `fleet serve`, and a collector."""
+"""A fleet's server as its users start it.
+
+It has mosquitto with the configuration of `fleet init`, `fleet serve`, and a collector.
+"""
 
 import contextlib
 import json
@@ -20,7 +23,10 @@ START_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class FleetServer:
-    """A running server with its `folder`; each of its processes is started again when it is killed."""
+    """A running server with its `folder`.
+
+    Each of its processes is started again when it is killed.
+    """
 
     folder: Path
     broker: Supervised
@@ -50,7 +56,11 @@ class FleetServer:
 
 
 def run_fleet(folder: Path, *words: object) -> str:
-    """Run `edgemeter fleet ...` and return what it printed; raises AssertionError with its error."""
+    """Run `edgemeter fleet ...` and return its output.
+
+    Raises:
+        AssertionError: it failed; the message is its error.
+    """
     command = [*EDGEMETER, "fleet", "--folder", str(folder), *(str(word) for word in words)]
     completed = subprocess.run(command, capture_output=True, text=True, check=False)
     if completed.returncode:
@@ -61,7 +71,10 @@ def run_fleet(folder: Path, *words: object) -> str:
 
 @contextlib.contextmanager
 def served(folder: Path, host: str = LOOPBACK) -> Iterator[FleetServer]:
-    """Make a fleet below `folder` whose devices reach this machine as `host`, and serve it for the block."""
+    """Make a fleet below `folder`, and serve it for the block.
+
+    Its devices reach this machine as `host`.
+    """
     port, fleet = free_port(), folder / "fleet"
     names = (
         "--broker",

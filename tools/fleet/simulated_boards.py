@@ -1,7 +1,7 @@
 """Simulated boards, many in one process: `python -m tools.fleet.simulated_boards FOLDER FIRST COUNT`, until SIGTERM.
 
-Each has a certificate, a connection, a journal and a real record for each run; the tokens are in
-FOLDER/join.
+Usage: `python -m tests.fleet.simulated_boards FOLDER FIRST COUNT`. Each has a certificate, a
+connection, a journal and a real record for each run; the tokens are in FOLDER/join.
 
 A board joins as a real one does. What its agent does with orders is `agent/jobs/`; here only its
 protocol is played: journal first, one order at a time, a report again and again at growing
@@ -48,7 +48,10 @@ OVERLAP = "two orders at a time"
 
 @dataclass(slots=True)
 class Entry:
-    """One order in a device's journal; `said` is the state of the report that has no acknowledgement yet."""
+    """One order in a device's journal.
+
+    `said` is the state of the report that has no acknowledgement yet.
+    """
 
     order: Order
     state: str = "accepted"
@@ -71,7 +74,10 @@ class Device:
 
 
 class _Sent:
-    """A message by its number on the way to the broker, and when it is sent again unless it is answered: later each time, as boards do."""
+    """A message by its number on the way to the broker, and when it is sent again.
+
+    It is sent again unless it is answered: later each time, as boards do.
+    """
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -91,7 +97,10 @@ def board_name(number: int) -> str:
 
 
 def join(join_file: Path, folder: Path, number: int) -> BrokerAddress:
-    """Join as the nth board with the token in a file, and return where this board finds its broker."""
+    """Join as the nth board with the token in a file.
+
+    Returns: where this board finds its broker.
+    """
     (folder / "etc").mkdir(parents=True)
     (folder / "etc" / "machine-id").write_text(f"{number + 1:032x}\n")
     config = folder / "config.toml"

@@ -1,6 +1,8 @@
-"""A fuzzer of everything that reads what comes from a broker: mutations of good messages by a seed, millions of them.
+"""A fuzzer of everything that reads what comes from a broker.
 
-What must hold for any bytes at all: nothing is raised but our own errors, what is admitted is
+It makes mutations of good messages by a seed, millions of them.
+
+These must hold for any bytes at all: nothing is raised but our own errors, what is admitted is
 numbered, named and of its topic, and what the MQTT reader makes of a stream does not depend on
 where the stream was cut.
 """
@@ -96,7 +98,10 @@ class Fuzzer:
             self.counts["inputs"] += 1
 
     def payload(self) -> bytes:
-        """Return the next input: a good message after some mutations, sometimes compressed, sometimes mutated after that."""
+        """Return the next input: a good message after some mutations.
+
+        Sometimes it is compressed, sometimes mutated after that.
+        """
         draw = self._draw
         payload = draw.choice(self._good)
         for _ in range(draw.choice((0, 1, 1, 1, 2, 3, 8))):

@@ -1,4 +1,6 @@
-"""Walks through a page of the documentation as its reader would: its files are written, its commands run in order, in an empty home.
+"""Walks through a page of the documentation as its reader would.
+
+Its files are written and its commands run in order, in an empty home.
 
 A block of the language `console` is run line by line (`$ ...`), unless there is a comment right
 before it:
@@ -59,7 +61,10 @@ class Block:
 
     @property
     def typed(self) -> list[str]:
-        """Return what the reader types into a shell for this block: its commands, a file with its content, or a script."""
+        """Return the text that the reader types into a shell for this block.
+
+        It is its commands, a file with its content, or a script.
+        """
         if self.title:
             return [f"cat > {self.title} <<'END'\n{self.text}END"]
         if self.mark.startswith("not run"):
@@ -82,7 +87,10 @@ def blocks(page: Path) -> list[Block]:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that the reader typed: what it printed, and how long it took; `log` is what it prints until the walk ends."""
+    """One thing that the reader typed: its output, and how long it took.
+
+    `log` is what it prints until the walk ends.
+    """
 
     typed: str
     printed: str = ""
@@ -91,10 +99,10 @@ class Step:
 
 
 class Walk:
-    """A reader with an empty home and a folder in it; `replaced` maps names of examples (broker.example) to what stands in for them.
+    """A reader with an empty home and a folder in it.
 
-    `programs` is the folder of the reader's `edgemeter` and `python`; without it they are those of
-    the tests.
+    `replaced` maps names of examples (broker.example) to what stands in for them. `programs` is the
+    folder of the reader's `edgemeter` and `python`; without it they are those of the tests.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Walks through pages with the real servers that they name, in new environments, and writes what happened in the seven starts.
+"""Walks through pages with the real servers that they name, in new environments.
 
 `python -m tools.walker.walk_pages [NAME ...]` walks the starts, or those of these names, and writes
 `tests/site/transcripts/NAME.txt`. It needs the package index; the page about Grafana needs
@@ -34,7 +34,9 @@ STARTS = [
 
 
 def walk_page(page: Path, folder: Path, environments: Environments) -> walk.Walk:
-    """Return the walk through a page, with the extras that its install line names and with the servers that it needs.
+    """Return the walk through a page, with its extras and servers.
+
+    The extras are those that its install line names.
 
     Raises:
         AssertionError: a command failed, or the page does not do what it promises.
@@ -128,7 +130,10 @@ PROMISES: dict[str, Callable[[str, walk.Walk], None]] = {
 
 
 def transcript(page: Path, reader: walk.Walk) -> str:
-    """Return what the reader of a page typed at the margin, and indented what was printed, with the seconds that it took."""
+    """Return what the reader of a page typed, and what was printed, with the seconds it took.
+
+    Typed lines stand at the margin, printed ones are indented.
+    """
     names = {
         "/home/you/.venv": str(reader.programs.parent),
         "/home/you": str(reader.home),

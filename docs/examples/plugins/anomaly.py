@@ -1,11 +1,12 @@
-"""A task that finds anomalies: `edgemeter run ad01_int8.tflite --data ad01 --annotations y_labels.csv --task anomaly.py:Anomaly`.
+"""A task that finds anomalies by the error of an autoencoder.
+
+edgemeter run ad01_int8.tflite --data ad01 --annotations y_labels.csv --task anomaly.py:Anomaly
 
 Model: an autoencoder, which reconstructs a window of features. An unusual item is reconstructed
 badly, so its score is the mean squared error over all its windows (MLPerf Tiny,
-benchmark/training/anomaly_detection).
-Data: arrays of features (.npy, or .bin of float32) with rows of BANDS values. Each row begins a new
-window. Ground truth: class 1 is an anomaly, class 0 is not. Metric: AUC by scikit-learn, and the
-partial AUC up to a false positive rate of 0.1.
+benchmark/training/anomaly_detection). Data: arrays of features (.npy, or .bin of float32) with rows
+of BANDS values. Each row begins a new window. Ground truth: class 1 is an anomaly, class 0 is not.
+Metric: AUC by scikit-learn, and the partial AUC up to a false positive rate of 0.1.
 """
 
 from collections.abc import Sequence

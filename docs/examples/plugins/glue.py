@@ -1,4 +1,6 @@
-"""A task that scores text classification on GLUE: `edgemeter run model.onnx --data dev.tsv --task glue.py:Glue`.
+"""A task that scores text classification on GLUE.
+
+edgemeter run model.onnx --data dev.tsv --task glue.py:Glue
 
 Model: inputs as BERT has them (ids, mask and token types, known by their names); a score for each
 class as output, or one number for STS-B. Texts become word pieces of uncased BERT. Put the model's

@@ -1,9 +1,10 @@
-"""A power sensor that reads a laptop's battery: `edgemeter run model.onnx --power sensor.py:Battery`.
+"""A power sensor that reads a laptop's battery.
+
+edgemeter run model.onnx --power sensor.py:Battery
 
 It reads `power_now` in uW from the kernel's power-supply class, while the first battery discharges.
-It does not see the charger.
-Source: Linux, Documentation/ABI/testing/sysfs-class-power. Its gain and its resolution are unknown,
-so they are None.
+It does not see the charger. Source: Linux, Documentation/ABI/testing/sysfs-class-power. Its gain
+and its resolution are unknown, so they are None.
 """
 
 import time

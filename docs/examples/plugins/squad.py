@@ -1,4 +1,6 @@
-"""A task that scores answers on SQuAD: `edgemeter run model.onnx --data dev-v2.0.json --task squad.py:Squad`.
+"""A task that scores answers on SQuAD.
+
+edgemeter run model.onnx --data dev-v2.0.json --task squad.py:Squad
 
 Model: inputs as BERT has them (ids, mask and token types, known by their names); as outputs the
 scores of each token as the start and as the end of the answer. Texts become word pieces of uncased

@@ -1,4 +1,6 @@
-"""A task that scores top-3 accuracy: `edgemeter run model.onnx --data photos/ --annotations classes.csv --task task.py:TopThree`.
+"""A task that scores top-3 accuracy.
+
+edgemeter run model.onnx --data photos/ --annotations classes.csv --task task.py:TopThree
 
 Model: an image as input, a score for each class as output. Ground truth: lines `FILE,CLASS` below
 the heading `file,class`. Metric: top_3, the share of images whose class is among the three highest
@@ -58,7 +60,10 @@ class TopThree:
         return len(self._best_of(calls) & self._best_of(other)) / 3
 
     def score(self, parts: Parts = "all") -> Accuracy | None:
-        """Return the share of images whose class is among the best, or None without ground truth."""
+        """Return the share of images whose class is among the best.
+
+        Returns None without ground truth.
+        """
         if self._data.classes is None or not self._best:
             return None
         truth = list(self._data.classes.values())

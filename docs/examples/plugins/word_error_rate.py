@@ -1,4 +1,6 @@
-"""A task that scores speech: `edgemeter run model.onnx --data recordings/ --annotations text.tsv --task word_error_rate.py:Words`.
+"""A task that scores speech recognition by its word error rate.
+
+edgemeter run model.onnx --data recordings/ --annotations text.tsv --task word_error_rate.py:Words
 
 Model: the samples of a recording (-1..1) as input, a score for each frame and character as output
 (CTC). `output.labels` in its card names the characters: `|` is a space, `<blank>` is no character.

@@ -1,4 +1,8 @@
-"""Facts about `make bench`: lines end when their interval decides, who disturbs costs time, and what is published."""
+"""Facts about `make bench`.
+
+Lines end when their interval decides, others that disturb cost time, and results with a goal are
+published.
+"""
 
 import json
 import os
@@ -18,7 +22,10 @@ RATIO, SECONDS, BLOCK_S = 1.01, 8.0, 0.005
 
 
 def measured(goal, seconds=SECONDS, disturbed_ratio=0.0, seed=1):
-    """Return the line of blocks whose times scatter by 2%; disturbed ones take up to twice as long, which the watch sees."""
+    """Return the line of blocks whose times scatter by 2%.
+
+    Disturbed blocks take up to twice as long, which the watch sees.
+    """
     draw = np.random.default_rng(seed)
     is_disturbed = draw.random(2_000) < disturbed_ratio
     times = np.exp(0.02 * draw.standard_normal(2_000)) * (1 + is_disturbed * draw.random(2_000))
@@ -64,7 +71,11 @@ class Undisturbed(harness.Watch):
 
 
 def test_a_line_ends_when_its_interval_decides():
-    """Far from the goal after an eighth of the time, on either side; at the goal, and where nothing is asked, not before its end."""
+    """A line ends when its interval decides, or at the end of its time.
+
+    Far from the goal, on either side, that is after an eighth of the time; at the goal, and where
+    nothing is asked, at the end.
+    """
     rows = (
         (at_most(1.1), 100),
         (at_most(0.9), 100),
@@ -79,7 +90,11 @@ def test_a_line_ends_when_its_interval_decides():
 
 
 def test_a_goal_is_met_or_missed_where_the_interval_decides():
-    """1% above misses a goal of 0.2% and meets one of 2%; where the goal lies within the interval, or that is too wide, nothing is sure."""
+    """A goal is met or missed where the interval decides, and otherwise not sure.
+
+    1% above misses a goal of 0.2% and meets one of 2%; where the goal lies within the interval, or
+    that is too wide, nothing is sure.
+    """
     assert [verdict(at_most(limit), 1.01) for limit in (1.002, 1.02)] == ["missed", "met"]
     assert verdict(at_most(1.01), 1.0, 1.02) == "not sure"
     assert [verdict(at_most(1.1, reach), 1.0, 1.02) for reach in (0.001, 0.1)] == [
@@ -91,13 +106,19 @@ def test_a_goal_is_met_or_missed_where_the_interval_decides():
 
 
 def test_the_interval_of_a_short_line_holds_the_ratio():
-    """Sixteen pairs: 90% of 40 and more, with the looks before the end."""
+    """The intervals of lines of sixteen pairs hold the ratio in at least 90% of 40 lines.
+
+    Lines also look before their end.
+    """
     results = [measured(at_most(RATIO + 0.03), 0.16, seed=seed) for seed in range(40)]
     assert np.mean([result.low <= RATIO <= result.high for result in results]) >= 0.9
 
 
 def test_a_disturbed_pair_is_measured_again():
-    """What the watch saw is in no figure, and counted; where all pairs are disturbed they count, and the line is not sure."""
+    """A disturbed pair is counted, but is in no figure, and is measured again.
+
+    Where all pairs are disturbed they count, and the line is not sure.
+    """
     result = measured(at_most(RATIO), disturbed_ratio=0.2)
     assert 200 < result.repeated < 400
     assert result.pairs + result.repeated == 800
@@ -107,7 +128,7 @@ def test_a_disturbed_pair_is_measured_again():
 
 
 def test_pairs_take_turns_in_an_order_that_is_drawn():
-    """Neither comes first always, each comes first as often, and another line has another order."""
+    """Each block of a pair comes first as often, and another line has another order."""
     numbers = count()
 
     def order(seed):
@@ -121,7 +142,10 @@ def test_pairs_take_turns_in_an_order_that_is_drawn():
 
 
 def test_of_blocks_with_processes_only_others_disturb(monkeypatch):
-    """A broker that a block started may take the cores; as many clock ticks of anybody else's process disturb, from the first pair on."""
+    """Processes that a block started do not disturb, such as a broker that takes the cores.
+
+    As many clock ticks of anybody else's process disturb, from the first pair on.
+    """
 
     def table(parent, ticks):
         benchmark, broker = os.getpid(), os.getpid() + 1
@@ -143,7 +167,10 @@ def test_of_blocks_with_processes_only_others_disturb(monkeypatch):
 
 
 def test_the_time_of_a_process_that_ended_in_a_sandbox_is_not_that_of_others(monkeypatch):
-    """No process has it any more, though the cores were busy."""
+    """The time of a process that ended in a sandbox is not counted as others' time.
+
+    No process has it any more, though the cores were busy.
+    """
     benchmark = os.getpid()
     idle, busy = (
         ProcessTable(
@@ -158,7 +185,7 @@ def test_the_time_of_a_process_that_ended_in_a_sandbox_is_not_that_of_others(mon
 
 
 def test_a_figure_has_a_goal_in_its_unit():
-    """A single value decides; several have an interval."""
+    """A figure has a goal in its unit: a single value decides, several have an interval."""
     assert str(figure("rest", "MB", 19.5, at_most(20))) == "rest: 19.5 MB; at most 20 MB: met"
     assert figure("rest", "MB", 20.5, at_most(20)).verdict == "missed"
     assert figure("rest", "MB", 20.5).verdict is None
@@ -169,12 +196,15 @@ def test_a_figure_has_a_goal_in_its_unit():
 
 
 def test_all_parts_have_twelve_minutes_together():
-    """They are what `make bench` runs."""
+    """All parts of `make bench` have twelve minutes together."""
     assert sum(PARTS.values()) <= 12 * 60
 
 
 def test_results_with_a_goal_of_a_commit_are_published(tmp_path, monkeypatch):
-    """A ratio has no unit and a figure no interval; what was measured of a changed commit is refused."""
+    """The results with a goal are published, but not those of a changed commit.
+
+    A ratio has no unit and a figure no interval.
+    """
     monkeypatch.setattr(history, "ROOT", tmp_path)
     monkeypatch.setattr(history, "RATIOS", tmp_path / "ratios.csv")
     (tmp_path / "ratios.csv").write_text(

@@ -39,7 +39,10 @@ def last_line(module, *arguments):
 @pytest.mark.mosquitto
 @pytest.mark.influx
 def test_whatever_dies_every_record_is_in_both_stores_once(influxd):
-    """Kills, cuts, stalls, a full disk, stepped clocks, a failing InfluxDB."""
+    """Every record is in both stores once, whatever fails.
+
+    The faults are kills, cuts, stalls, a full disk, stepped clocks, and a failing InfluxDB.
+    """
     counts = last_line(
         "tools.chaos",
         "--faults",
@@ -62,7 +65,11 @@ def test_whatever_dies_every_record_is_in_both_stores_once(influxd):
 @pytest.mark.influx
 @pytest.mark.postgresql
 def test_three_collectors_on_one_postgresql_lose_no_record(influxd):
-    """As above; besides, servers, back-ends and COMMITs are struck, both disks are full, the standby takes over."""
+    """Three collectors on one PostgreSQL lose no record.
+
+    Besides the faults above, servers, back-ends and COMMITs are struck, both disks are full, and
+    the standby takes over.
+    """
     counts = last_line(
         "tools.chaos",
         "--ledger",
@@ -84,7 +91,10 @@ def test_three_collectors_on_one_postgresql_lose_no_record(influxd):
 @pytest.mark.rmqtt
 @pytest.mark.influx
 def test_a_cluster_that_loses_a_node_and_a_collector_loses_no_record(influxd):
-    """Three broker nodes, three collectors, 200 agents."""
+    """A cluster of three nodes, three collectors and 200 agents loses a node and no record.
+
+    It also loses a collector.
+    """
     rmqttd = requirements.rmqttd()
     counts = last_line(
         "tools.chaos.cluster",
@@ -102,7 +112,11 @@ def test_a_cluster_that_loses_a_node_and_a_collector_loses_no_record(influxd):
 
 
 def test_the_embedded_broker_killed_with_its_collector_loses_no_record(tmp_path):
-    """One process holds broker, receiver and ledger: it dies again and again, and what the devices keep comes again."""
+    """The embedded broker, killed with its collector, loses no record.
+
+    One process holds broker, receiver and ledger: it dies again and again, and what the devices
+    keep comes again.
+    """
     port, ledger = free_port(), tmp_path / "ledger"
     (tmp_path / "outboxes").mkdir()
     with ExitStack() as stack:

@@ -1,4 +1,7 @@
-"""What a failover to a standby that lagged has lost is what devices bring again when they are asked."""
+"""Tests of the recovery of records that a failover to a lagging standby has lost.
+
+Devices bring them again when they are asked.
+"""
 
 import subprocess
 import tempfile
@@ -42,7 +45,10 @@ def missing(pair, folder):
 @pytest.mark.mosquitto
 @pytest.mark.nightly
 def test_what_a_failover_lost_the_devices_bring_again(monkeypatch):
-    """The standby was down, the primary is lost: receipted records are gone, until the devices are asked."""
+    """Receipted records that a failover lost come again when the devices are asked.
+
+    The standby was down when the primary was lost.
+    """
     # However full the disk of this machine is.
     monkeypatch.setattr(outbox_file, "has_disk_room", lambda _path: True)
     with ExitStack() as stack:

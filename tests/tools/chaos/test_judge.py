@@ -11,7 +11,7 @@ ALL = Counter({"a:1": 1, "a:2": 1, "b:1": 1})
 
 
 def test_what_is_missing_is_lost_and_what_is_there_twice_is_doubled():
-    """Whether in the ledgers or in InfluxDB."""
+    """Records are counted as lost or doubled, whether in the ledgers or in InfluxDB."""
     for ledgers, influx, lost, doubled in (
         ([ALL - Counter({"a:2": 1})], ALL, 1, 0),
         ([ALL], ALL - Counter({"a:2": 1}), 1, 0),
@@ -34,7 +34,10 @@ def test_what_is_missing_is_lost_and_what_is_there_twice_is_doubled():
 
 
 def test_a_journal_cut_by_a_kill_holds_no_more_than_its_whole_lines(tmp_path):
-    """`k 1` cut short of `k 12` must not mean that record 1 was kept."""
+    """A journal's last line without its end is ignored, as `k 1` may be the start of `k 12`.
+
+    It must not mean that record 1 was kept.
+    """
     path = tmp_path / "a.journal"
     path.write_text(" cut\ni 11\nk 11\nr 4\ni 12\nk 1")
     assert agents.read(path) == (12, {11})

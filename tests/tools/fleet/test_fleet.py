@@ -12,14 +12,20 @@ pytestmark = [pytest.mark.mosquitto, pytest.mark.nightly, pytest.mark.needs("uns
 
 
 def test_a_fleet_loses_and_doubles_nothing_whoever_is_killed(tmp_path):
-    """Boards join, measure jobs in waves and are updated; one is revoked."""
+    """A fleet loses and doubles nothing, whichever of its processes is killed.
+
+    Boards join, measure jobs in waves and are updated; one is revoked.
+    """
     outcome = run_drill(tmp_path, 3, 8, 5, print)
     assert not outcome.faults
     assert (outcome.executions, outcome.runs, outcome.updated) == (8, 8, 3)
 
 
 def test_each_job_is_measured_once_beside_a_second_agent(tmp_path):
-    """A copy of the board's card is in use too, and 45 processes are killed: the boards' agents, the copy's, the servers'."""
+    """Each job is measured once, although a copy of the board's card is in use too.
+
+    45 processes are killed: the boards' agents, the copy's, the servers'.
+    """
     with joined(tmp_path, 2, 7, print) as drill:
         copied = drill.boards[0].copy()
         copied.start(drill.stack)

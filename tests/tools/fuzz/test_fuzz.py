@@ -1,4 +1,7 @@
-"""The fuzzer itself: a little of it always, a minute of it in CI, ten million inputs by `make fuzz`."""
+"""Tests of the fuzzer itself.
+
+A little of it runs always, a minute of it in CI, and ten million inputs by `make fuzz`.
+"""
 
 import os
 import time
@@ -10,7 +13,7 @@ from tools.fuzz.decoder import FlawError, Fuzzer
 
 
 def test_what_comes_from_a_broker_breaks_nothing():
-    """Hundreds of inputs and streams of a fixed seed."""
+    """Hundreds of inputs and streams of a fixed seed break nothing."""
     fuzzer = Fuzzer(20)
     for _ in range(60):
         fuzzer.run(10)
@@ -23,7 +26,10 @@ def test_what_comes_from_a_broker_breaks_nothing():
 
 @pytest.mark.nightly
 def test_a_minute_of_a_new_seed_breaks_nothing():
-    """Another seed each time; the message of a failure holds the seed and the input."""
+    """A minute of inputs by a new seed breaks nothing.
+
+    The message of a failure holds the seed and the input.
+    """
     seconds = float(os.environ.get("EDGEMETER_FUZZ_SECONDS", "60"))
     counts = decoder.work(int(time.time()), 10**9, time.monotonic() + seconds)
     assert not isinstance(counts, str), counts
@@ -31,7 +37,10 @@ def test_a_minute_of_a_new_seed_breaks_nothing():
 
 
 def test_the_fuzzer_finds_a_decoder_that_breaks(monkeypatch):
-    """A flaw is found and reported with its input: a fuzzer that cannot fail would be worth nothing."""
+    """A flaw in a decoder is found and reported with its input.
+
+    A fuzzer that cannot fail would be worth nothing.
+    """
 
     def broken(_text):
         raise KeyError("schema")

@@ -1,7 +1,7 @@
-"""A wall clock that can be stepped from outside, in any Python process that has this folder in PYTHONPATH.
+"""A wall clock that can be stepped from outside.
 
-EDGEMETER_TEST_CLOCK names a file of eight bytes: the nanoseconds that are added to the wall clock.
-The monotonic clock stays.
+It is that of any Python process that has this folder in PYTHONPATH. EDGEMETER_TEST_CLOCK names a
+file of eight bytes: the nanoseconds that are added to the wall clock. The monotonic clock stays.
 """
 
 import mmap
