@@ -8,7 +8,7 @@ from xdist.workermanage import WorkerController
 
 
 class FileScheduling(LoadFileScheduling):
-    """As `--dist loadfile`, which would start with the crashed test again."""
+    """A schedule as `--dist loadfile`, which would start with the crashed test again."""
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)

@@ -1,4 +1,4 @@
-"""What tests on arm64 share: the arm64 system, and a release for it from real wheels."""
+"""Fixtures of the tests on arm64: the arm64 system, and a release for it from real wheels."""
 
 import subprocess
 import sys

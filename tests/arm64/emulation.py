@@ -1,4 +1,4 @@
-"""What emulated boards are made of: the folder of `make_root.sh` and the programs of Debian."""
+"""The parts of emulated boards: the folder of `make_root.sh` and the programs of Debian."""
 
 import os
 import re

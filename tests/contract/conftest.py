@@ -1,4 +1,4 @@
-"""What the contracts share: a ledger of each kind, and what ends with a test."""
+"""Fixtures of the contracts: a ledger of each kind, and a stack that ends with a test."""
 
 from tests.fixtures.collecting import at_end
 from tests.fixtures.ledgers import ledger, ledger_place

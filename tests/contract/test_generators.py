@@ -1,4 +1,4 @@
-"""What every generator promises, asked of every name in the table."""
+"""The contract of generators, checked for every name in the table."""
 
 import sys
 import time

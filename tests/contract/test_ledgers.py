@@ -1,4 +1,4 @@
-"""What every ledger does, a SQLite file and a PostgreSQL database alike."""
+"""The contract of ledgers, which a SQLite file and a PostgreSQL database keep alike."""
 
 import zlib
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What the tests of models share: a server, an empty home, and the command."""
+"""Fixtures of the tests of models: a server, an empty home, and the command."""
 
 from contextlib import closing
 

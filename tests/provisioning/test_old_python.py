@@ -1,4 +1,4 @@
-"""What a board runs with its own Python."""
+"""Tests of the code that a board runs with its own Python."""
 
 import ast
 import sys

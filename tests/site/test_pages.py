@@ -82,9 +82,9 @@ def test_every_command_runs_in_a_test_or_states_why_not():
 
 
 def test_a_page_whose_commands_run_states_its_extras_and_the_table_has_each_once():
-    """A page whose commands run names its extras above the first heading, and they exist.
+    """A page whose commands run names existing extras above its first heading.
 
-    The table has each such page once; only a developer's pages have no row.
+    The table of installs has each extra once, except the developers'.
     """
     for page in (path for path in WALKED if path.parent.name != "explain" and typed_on(path)):
         with table_row(page.name):

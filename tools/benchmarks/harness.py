@@ -100,7 +100,7 @@ def at_least(limit: float) -> Goal:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What is compared in which unit, with which peer, and the goal of the ratio."""
+    """A comparison: its unit, its peer, and the goal of the ratio."""
 
     name: str
     unit: str

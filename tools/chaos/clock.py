@@ -16,7 +16,7 @@ class Clock:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs to follow it."""
+        """Return the variables that a process needs to follow the clock."""
         path = os.pathsep.join(filter(None, [str(STEPPED), os.environ.get("PYTHONPATH")]))
         return {"EDGEMETER_TEST_CLOCK": str(self._path), "PYTHONPATH": path}
 

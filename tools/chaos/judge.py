@@ -46,7 +46,7 @@ class Verdict:
 
     @property
     def holds(self) -> bool:
-        """Whether every record is in each store exactly once, and nothing else is."""
+        """Return whether every record is in each store exactly once, and nothing else is."""
         return self.lost == self.doubled == self.quarantined == 0 and self.sent > 0
 
     def line(self) -> str:

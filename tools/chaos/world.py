@@ -37,7 +37,7 @@ DUPLICATES = "edgemeter_collector_duplicates_total"
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is sent: `records` in all, by `devices`, `rate_per_s` in all."""
+    """The size of a run: `records` in all, by `devices`, `rate_per_s` in all."""
 
     devices: int
     records: int

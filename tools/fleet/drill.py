@@ -32,7 +32,7 @@ Say = Callable[[str], None]
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a drill; `faults` are sentences about what does not hold."""
+    """The outcome of a drill; `faults` are sentences about what does not hold."""
 
     boards: int
     kills: int = 0

@@ -45,7 +45,7 @@ class FleetServer:
 
     @property
     def ledger(self) -> Path:
-        """Where the collector keeps what it receives."""
+        """The file in which the collector keeps the records that it receives."""
         return self.folder.parent / "ledger.sqlite"
 
     def runs(self, device: str | None = None) -> list[RunRecord]:

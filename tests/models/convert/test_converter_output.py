@@ -1,4 +1,4 @@
-"""What converters raise becomes one line; what is ours, or the user's Ctrl-C, passes."""
+"""Tests of converters' errors, which become one line; our own and the user's Ctrl-C pass."""
 
 import pytest
 

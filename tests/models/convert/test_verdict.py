@@ -1,4 +1,4 @@
-"""How far outputs are apart, and the verdict on a conversion at and around every limit."""
+"""Tests of the distance of outputs, and of the verdict on a conversion around every limit."""
 
 import math
 
@@ -42,7 +42,7 @@ def test_the_worst_output_counts():
 
 
 def test_energies_are_summed_over_all_inputs():
-    """Energies are summed over all inputs as in one long vector, so that large values outweigh."""
+    """An input of large values outweighs one of small ones, as energies are summed over all."""
     summed = compared((RAMP, RAMP), (RAMP * 10, RAMP * 11))
     joined = np.concatenate([RAMP, RAMP * 10], axis=1).astype(float)
     noise = np.concatenate([RAMP * 0, RAMP], axis=1).astype(float)

@@ -83,7 +83,7 @@ class Bench:
 
     @property
     def staged(self) -> Path:
-        """Where the device keeps what is copied to it."""
+        """The folder in which the device keeps the files that are copied to it."""
         return self.device.home / bring.STAGED
 
     @property

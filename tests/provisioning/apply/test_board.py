@@ -1,4 +1,4 @@
-"""What `look.sh` says of a device, which release fits it, and addresses of boards."""
+"""Tests of the lines of `look.sh`, the release that fits a device, and addresses of boards."""
 
 import pytest
 

@@ -84,9 +84,9 @@ def test_the_replies_are_shown_device_by_device(service):
 
 
 def test_a_device_that_fails_states_why_and_the_command_fails(service):
-    """The other devices' replies are shown all the same.
+    """A failed device's reason is shown beside the others' replies, and the status is 1.
 
-    One case reboots the board instead of restarting its agent.
+    A board can be rebooted instead of restarting its agent.
     """
     text, status, _ = service.call("logs", "--on", "a b | device=pi-[12]", "--lines", "50")
     answers = [line for line in text.splitlines() if line.startswith("==")]

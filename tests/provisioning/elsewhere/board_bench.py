@@ -46,7 +46,7 @@ class BoardBench:
 
     @property
     def cache(self):
-        """Where releases stay there."""
+        """The folder of the board in which releases stay."""
         return self.home / ".cache/edgemeter"
 
     def has_only_the_release(self):

@@ -143,7 +143,7 @@ def test_a_lost_connection_ends_what_runs_there_and_a_killed_program_leaves_its_
 ):
     """A lost connection ends the program on the board, because its input ends.
 
-    The folder of a killed program is locked by nobody, so that the next run takes it.
+    The folder of a killed program is locked by nobody, so that the next run removes it.
     """
     model = write_replay(tmp_path)
 

@@ -64,7 +64,7 @@ def class_list(folder):
 
 
 def yolo_yaml(folder):
-    """data.yaml; labels in the place of images."""
+    """Write data.yaml, and labels in the place of images."""
     photographs(folder / "images" / "val", "a.png", "b.png")
     write(folder / "labels" / "val" / "a.txt", "1 0.5 0.5 0.25 0.5\n")
     write(folder / "labels" / "classes.txt", "not\nthese\n")
@@ -73,7 +73,7 @@ def yolo_yaml(folder):
 
 
 def yolo_classes(folder):
-    """classes.txt; labels beside the photographs' folder."""
+    """Write classes.txt, and labels beside the photographs' folder."""
     photographs(folder / "set" / "photos", "a.png")
     write(folder / "set" / "labels" / "a.txt", "0 0.5 0.5 1 1\n")
     write(folder / "classes.txt", "cat\n")

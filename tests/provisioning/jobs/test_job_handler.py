@@ -175,9 +175,9 @@ def test_a_repeating_device_takes_other_orders_and_ends_when_it_is_requested(ben
 
 
 def test_a_stale_report_changes_nothing_and_gets_the_version_held(bench):
-    """A repeated, late or foreign report, or one after the end, changes nothing.
+    """A repeated or late report, or one after the end, changes nothing.
 
-    The answer has the version that is held.
+    A report of another attempt does not either. The answer has the version that is held.
     """
     job, order = bench.send(retries=0)
     bench.report_and_poll("a", order, "running", order.version)

@@ -67,7 +67,10 @@ def test_a_job_is_found_by_how_its_name_begins(registry):
 
 
 def test_the_oldest_waiting_requests_are_dropped(registry, monkeypatch):
-    """A board that asks for ever fills nothing, and decided requests stay."""
+    """Only the newest undecided requests stay, so a board that asks for ever fills nothing.
+
+    A request that was decided stays.
+    """
     monkeypatch.setattr(certificates, "KEPT_UNDECIDED", 3)
     with registry.transaction() as statements:
         for number in range(6):
