@@ -1,4 +1,7 @@
-"""Channels: alerts are sent by Apprise (mail, ntfy, Slack, webhooks and a hundred others), over MQTT, or to an Alertmanager."""
+"""A channel is a service of Apprise, an MQTT topic or an Alertmanager that alerts are sent to.
+
+Apprise sends mail and reaches ntfy, Slack, webhooks and a hundred other services.
+"""
 
 import json
 import logging
@@ -31,10 +34,11 @@ _SECRET_LENGTH = 5
 def sent_messages(
     channel: Channel, alerts: Sequence[Alert], page: str | None, now_ns: int
 ) -> Iterator[Sequence[Alert]]:
-    """Send alerts in their present state to a channel, one message per iteration; yield the alerts of each accepted message.
+    """Send alerts to a channel, one message per iteration; yield each accepted message's alerts.
 
-    A message of Apprise (BSD-2) contains as many alerts as the service accepts, with the title of
-    the first. Each has a link to its series and period on the fleet's `page`.
+    Alerts are sent in their present state. A message of Apprise (BSD-2) contains as many alerts as
+    the service accepts, with the title of the first. Each has a link to its series and period on
+    the fleet's `page`.
 
     Raises:
         ConfigError: the channel's address cannot be read, or is invalid.
@@ -111,7 +115,10 @@ class _Receipt(SessionEvents):
 
 
 def _publish(url: str, text: str) -> None:
-    """Publish a text at `mqtt://USER:PASSWORD@HOST/TOPIC`, which may name certificates as a broker's URL."""
+    """Publish a text at `mqtt://USER:PASSWORD@HOST/TOPIC`.
+
+    The address may name certificates as a broker's URL does.
+    """
     parts, receipt = urlsplit(url), _Receipt()
     topic = unquote(parts.path.strip("/"))
     if not topic:

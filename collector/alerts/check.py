@@ -1,4 +1,6 @@
-"""One check: evaluate the rules, store the changes, and send each channel the alerts that it does not know, in one thread each.
+"""A check evaluates the rules, stores the changes and sends each channel the alerts it lacks.
+
+Each channel is served by a thread of its own.
 
 A channel is sent the difference between an alert's state and the state that it last received, which
 is stored once it has answered: a killed check loses nothing, and nothing is sent twice unless the
@@ -45,7 +47,10 @@ AlertEvent = Literal["opened", "updated", "closed", "joined"]
 
 
 class Notified(NamedTuple):
-    """The state of an alert that a channel last received (None: none), and the reason if it lacks the present one."""
+    """The state of an alert that a channel last received, and why it lacks the present one.
+
+    The state is None if it received none.
+    """
 
     alert: int
     channel: str
@@ -59,7 +64,11 @@ class Notified(NamedTuple):
 
 
 class AlertCheck(NamedTuple):
-    """The changes of alerts, the number that each channel accepted, the number of series, and whether any has a new ok run."""
+    """The changes of alerts in one check, with counts.
+
+    It has the number that each channel accepted, the number of series, and whether any has a new ok
+    run.
+    """
 
     changes: Sequence[tuple[AlertEvent, Alert]]
     sent: Mapping[str, int]
@@ -206,7 +215,10 @@ def settled(
 def differences(
     alerts: Iterable[Alert], notified: Iterable[Notified], channels: Iterable[Channel]
 ) -> dict[Channel, list[Alert]]:
-    """Return the alerts to send to each channel, in their present state: open ones first, the worst of them first."""
+    """Return the alerts to send to each channel, open ones first, the worst of them first.
+
+    Alerts are in their present state.
+    """
     states = {(row.channel, row.alert): row.state for row in notified}
     ordered = sorted(
         alerts, key=lambda alert: (alert.state == "closed", SEVERITIES.index(alert.severity))

@@ -1,4 +1,7 @@
-"""Firings: the rules that fire now, with findings, start and link to the page; a stateless function of the ledger."""
+"""A firing is a rule that fires now, with findings, start and link to the page.
+
+Firings are a stateless function of the ledger.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -49,10 +52,10 @@ class AlertFinding:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A firing rule, for one finding or an event of several; once a check has stored it, with its number and opening time.
+    """A firing rule, for one finding or for an event of several.
 
-    An alert that `is_explained` by another is not notified: it stays open if it is, and does not
-    open otherwise.
+    Once a check has stored it, it has a number and an opening time. An alert that `is_explained` by
+    another is not notified: it stays open if it is, and does not open otherwise.
     """
 
     rule: str
@@ -96,7 +99,7 @@ def page_address(findings: Sequence[AlertFinding]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class FiringContext:
-    """The data for the evaluation of rules: figures, annotations, the presence of devices, and the time."""
+    """The data that rules are evaluated on: figures, annotations, devices' presence, the time."""
 
     history: History
     annotations: Sequence[Annotation]
@@ -193,7 +196,10 @@ def _steps(rule: AlertRule, context: FiringContext) -> list[TrendEvent]:
 def _due_steps(
     rule: AlertRule, context: FiringContext, trends: Sequence[SeriesTrend]
 ) -> list[EventMember]:
-    """Return the newest confirmed step of each trend, if it is large and new enough and has the direction of the rule."""
+    """Return each trend's newest confirmed step that the rule applies to.
+
+    The step must be large and new enough, and in the direction of the rule.
+    """
     newest = [
         (trend, step)
         for trend in trends
@@ -209,7 +215,10 @@ def _due_steps(
 
 
 def _beside(member: EventMember, members: Sequence[EventMember]) -> list[EventMember]:
-    """Return the steps of the same case, on boards of the same type, in the same direction at about the same time."""
+    """Return the steps of the same case on boards of the same type at about the same time.
+
+    Only steps in the same direction are returned.
+    """
 
     def kind(step: EventMember) -> tuple[SeriesKey, str, bool]:
         return (

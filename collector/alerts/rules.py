@@ -55,7 +55,10 @@ class AlertRule(SeriesSelection, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Channel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A channel: an address of Apprise, of an MQTT topic, or of an Alertmanager; `$NAME` in it is an environment variable."""
+    """The address of a service of Apprise, of an MQTT topic, or of an Alertmanager.
+
+    `$NAME` in it is an environment variable.
+    """
 
     name: _Name
     kind: Literal["apprise", "alertmanager"] = "apprise"
@@ -111,7 +114,10 @@ def read_rules(path: Path) -> AlertRules:
 
 
 def faults(rules: AlertRules, _path: Path | None = None) -> list[str]:
-    """Return the faults of rules and channels with valid keys: unknown names, missing parts, duplicate names."""
+    """Return the faults of rules and channels whose keys are valid.
+
+    Faults are unknown names, missing parts and duplicate names.
+    """
     channels = [channel.name for channel in rules.channel]
     names = [
         *(f"rule {rule.name!r}" for rule in rules.rule),

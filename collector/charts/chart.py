@@ -1,4 +1,4 @@
-"""A chart: a Vega-Lite specification without data, its plain table, and the form of both in a page."""
+"""A chart is a Vega-Lite specification without data, its plain table, and its form in a page."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,10 @@ WIDTH_PX = 560
 
 @dataclass(frozen=True, slots=True)
 class ViewTable:
-    """Plain values for charts, CSV and JSON: names end in their unit, absent is None; `rows` may be read more than once."""
+    """Plain values for charts, CSV and JSON.
+
+    Names end in their unit, an absent value is None, and `rows` may be read more than once.
+    """
 
     name: str
     columns: tuple[str, ...]
@@ -32,7 +35,10 @@ class ViewTable:
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
     def between(self, first_ns: int, last_ns: int) -> "ViewTable":
-        """Return the rows that started in a period; a table without `started_at_ns` is unchanged."""
+        """Return the rows that started in a period.
+
+        A table without `started_at_ns` is unchanged.
+        """
         if "started_at_ns" not in self.columns:
             return self
         column = self.columns.index("started_at_ns")
@@ -111,7 +117,10 @@ def script_data(value: object) -> str:
 
 
 def short(value: Plain, digits: int = DIGITS) -> Plain:
-    """Return a figure rounded to significant digits, None if it is not finite; anything else unchanged."""
+    """Return a figure rounded to significant digits.
+
+    A figure that is not finite becomes None; anything else is unchanged.
+    """
     if isinstance(value, float):
         return float(f"{value:.{digits}g}") if math.isfinite(value) else None
     return value

@@ -48,7 +48,10 @@ def tip(
 def amount(
     name: str, title: str, values: Iterable[float | None], *, from_zero: bool = True
 ) -> Spec:
-    """Return an axis for amounts above 0: logarithmic, and labelled so, if the range requires it."""
+    """Return an axis for amounts above 0.
+
+    It is logarithmic, and labelled so, if the range requires it.
+    """
     present = [value for value in values if value is not None and 0 < value < math.inf]
     if present and max(present) / min(present) >= LOG_FROM_RATIO:
         return channel(

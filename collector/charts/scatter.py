@@ -21,9 +21,10 @@ def against_accuracy(
     styles: Sequence[parts.Style],
     rows: Sequence[Mapping[str, Any]],
 ) -> Spec:
-    """Return cost against accuracy with both intervals: `rows` of `case`, `series`, `cost`.., `accuracy`.., `standing`, `verdict`, `label`.
+    """Return the chart of cost against accuracy, both with intervals.
 
-    A row for several `boards` has their number.
+    `rows` have `case`, `series`, `cost`.., `accuracy`.., `standing`, `verdict`, `label`. A row for
+    several `boards` has their number.
     """
     x = parts.amount("cost", cost_title, [row["cost"] for row in rows])
     y = parts.channel(
@@ -126,7 +127,10 @@ def against_accuracy(
 
 
 def _interval(encoding: Spec, middle: str) -> Spec:
-    """Return a layer of intervals; an unknown end is at the `middle`, so that the layer always has an extent."""
+    """Return a layer of intervals.
+
+    An unknown end is at the `middle`, so that the layer always has an extent.
+    """
     ends = (f"{middle}_low", f"{middle}_high")
     filled_ends = [
         {"calculate": f"isValid(datum.{end}) ? datum.{end} : datum.{middle}", "as": end}

@@ -172,10 +172,10 @@ def run_time_line(
     latencies_ms: Iterable[float | None],
     across: str = "s since the first timed query",
 ) -> Spec:
-    """Return one run on one axis, of time if times are known: rows of `at_s`, `latency_ms`, `power_w`, `sensor`, `query`.
+    """Return the chart of one run on one axis, of time if times are known.
 
-    `bands` (`start`, `end` in s, `name`, `text`) shade idle and warm-up, with the machine's
-    conditions.
+    Rows have `at_s`, `latency_ms`, `power_w`, `sensor` and `query`. `bands` (`start`, `end` in s,
+    `name`, `text`) shade idle and warm-up, with the machine's conditions.
     """
     x = {
         "field": "at_s",
@@ -246,10 +246,10 @@ def over_the_run(
     *,
     has_bars: bool,
 ) -> Spec:
-    """Return one or two quantities (field, title) of a long run over its time: rows of `at_s`, `end_s` and the fields.
+    """Return one or two quantities (field, title) of a long run over its time.
 
-    The first, on the left, `has_bars` or is a line; a vertical line marks the beginning of
-    throttling.
+    Rows have `at_s`, `end_s` and the fields. The first, on the left, `has_bars` or is a line; a
+    vertical line marks the beginning of throttling.
     """
     at = {
         "field": "at_s",

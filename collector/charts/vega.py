@@ -1,4 +1,6 @@
-"""Vega's JavaScript, bundled once and cached, and charts drawn as SVG, for files that are read without scripts.
+"""Vega's JavaScript, bundled once and cached, and charts drawn as SVG.
+
+SVG is for files that are read without scripts.
 
 A process keeps the memory of drawing, so a server draws no chart: the browser does. Only this
 module imports the library. Nothing is downloaded: the package contains all JavaScript.
@@ -22,7 +24,10 @@ VEGA_LITE = "6.4"
 
 
 def check_installed() -> None:
-    """Check the library for charts before long work; raises UnavailableError if it is not installed, or has no wheels for this machine."""
+    """Check the library for charts before long work.
+
+    It raises UnavailableError if the library is not installed, or has no wheels for this machine.
+    """
     need = "pages and charts need Jinja2 and vl-convert-python"
     if platform.machine() == "armv7l":
         need += ", which has no wheel for 32-bit ARM: copy the ledger to another machine, and there"
@@ -31,14 +36,20 @@ def check_installed() -> None:
 
 @lru_cache(maxsize=1)
 def theme() -> Spec:
-    """Return the theme of all charts; colours are variables of the style sheet, so that dark and light need no second drawing."""
+    """Return the theme of all charts.
+
+    Colours are variables of the style sheet, so that dark and light need no second drawing.
+    """
     spec: Spec = json.loads(_packaged("charts/theme.json"))
     return spec
 
 
 @lru_cache(maxsize=1)
 def bundle() -> str:
-    """Return the script that draws charts (0.9 MB), cached in the agent's home; raises UnavailableError without the library."""
+    """Return the script that draws charts (0.9 MB), cached in the agent's home.
+
+    It raises UnavailableError without the library.
+    """
     library = _library()
     path = config.home() / "charts" / f"vega-{library.__version__}-{VEGA_LITE}.js"
     try:

@@ -1,1 +1,4 @@
-"""Edge against datacenter: which side wins under which assumptions, over the ranges of uncertain constants."""
+"""Compare edge with datacenter over the ranges of uncertain constants.
+
+The result is which side wins under which assumptions.
+"""

@@ -1,4 +1,7 @@
-"""Which side wins over utilisation, PUE and the estimates of the network, gross and net, with every break-even and the carbon."""
+"""Determine which side wins over utilisation, PUE and the estimates of the network.
+
+The result is gross and net, with every break-even and the carbon.
+"""
 
 import itertools
 import math
@@ -30,7 +33,10 @@ class AnalysisCell:
 
 @dataclass(frozen=True, slots=True)
 class BreakEven:
-    """The point where the sides are equal by one estimate of the network; infinite: one side always wins, None: idle power is not known."""
+    """The point where the sides are equal by one estimate of the network.
+
+    It is infinite if one side always wins, and None if the idle power is not known.
+    """
 
     network: str
     utilisation_ratio: Band
@@ -56,7 +62,10 @@ def analyse(
     sent_bytes: float,
     g_per_kwh: float,
 ) -> ServerAnalysis:
-    """Return which side wins in each cell, if an inference at the edge uses `edge_mj` gross, and sends this many bytes otherwise."""
+    """Return which side wins in each cell.
+
+    An inference at the edge uses `edge_mj` gross, and would otherwise send this many bytes.
+    """
     pue = constants.pue
     power = (
         Band(pue.low, math.sqrt(pue.low * pue.high), pue.high),
@@ -125,7 +134,10 @@ def analyse(
 
 
 def through(formula: Callable[..., float], *inputs: Band) -> Band:
-    """Return the band of `formula` over `inputs`: it must be monotonic in each of them, so that its extremes are at corners."""
+    """Return the band of `formula` over `inputs`.
+
+    The formula must be monotonic in each of them, so that its extremes are at corners.
+    """
     corners = [
         formula(*corner)
         for corner in itertools.product(*((band.low, band.high) for band in inputs))
@@ -134,14 +146,20 @@ def through(formula: Callable[..., float], *inputs: Band) -> Band:
 
 
 def million_g(each_mj: Band, g_per_kwh: float) -> Band:
-    """Return the carbon of a million inferences: a million mJ are 1,000 J, and a kWh 3.6 x 10^6 J."""
+    """Return the carbon of a million inferences.
+
+    A million mJ are 1,000 J, and a kWh is 3.6 x 10^6 J.
+    """
     return each_mj.scaled(g_per_kwh / 3.6e3)
 
 
 def server_mj(
     pue: float, idle_w: float, max_w: float, full_rate_per_s: float, utilisation_ratio: float
 ) -> float:
-    """Return the gross energy of an inference of a server that serves `utilisation_ratio` of what it could."""
+    """Return the gross energy of an inference of a server at `utilisation_ratio`.
+
+    The ratio is the share that it serves of what it could.
+    """
     power_w = idle_w + (max_w - idle_w) * utilisation_ratio
     return pue * power_w / (utilisation_ratio * full_rate_per_s) * 1000
 
@@ -159,7 +177,10 @@ def equal_utilisation(
     max_w: float,
     full_rate_per_s: float,
 ) -> float:
-    """Return the utilisation (0..) above which the server wins: PUE P_idle / (R_max (E_edge - E_network) - PUE (P_max - P_idle))."""
+    """Return the utilisation (0..) above which the server wins.
+
+    It is PUE P_idle / (R_max (E_edge - E_network) - PUE (P_max - P_idle)).
+    """
     left_w = full_rate_per_s * (edge_mj - network_mj) / 1000 - pue * (max_w - idle_w)
     return pue * idle_w / left_w if left_w > 0 else math.inf
 

@@ -1,4 +1,7 @@
-"""The constants of the comparison: `constants.toml`, overridden by the user's file, entry by entry."""
+"""The constants of the comparison are in `constants.toml`.
+
+The user's file overrides them, entry by entry.
+"""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -48,7 +51,10 @@ class RequestSize(_Entry, frozen=True, kw_only=True):
 
 
 class Network(_Entry, frozen=True, kw_only=True):
-    """One estimate of a network's energy: either all of it divided by the bytes, or the marginal energy of one more byte."""
+    """One estimate of a network's energy.
+
+    It is either all of it divided by the bytes, or the marginal energy of one more byte.
+    """
 
     access: Literal["fixed", "mobile"]
     kwh_per_gb: Positive | None = None
@@ -60,7 +66,10 @@ class Network(_Entry, frozen=True, kw_only=True):
 
     @property
     def mj_per_byte(self) -> float:
-        """The energy of a byte: a GB is 10^9 bytes and a kWh 3.6 x 10^6 J; a byte is 8 x 10^-6 Mbit."""
+        """The energy of a byte.
+
+        A GB is 10^9 bytes, a kWh 3.6 x 10^6 J, and a byte 8 x 10^-6 Mbit.
+        """
         return (
             self.kwh_per_gb * 3.6
             if self.kwh_per_gb is not None
@@ -101,7 +110,10 @@ class Constants(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def read_constants(override: Path | None = None) -> Constants:
-    """Return the shipped constants, overridden by the entries of `override`; raises ConfigError for one that is not valid."""
+    """Return the shipped constants, overridden by the entries of `override`.
+
+    It raises ConfigError for an entry that is not valid.
+    """
     path = str(override or SHIPPED)
     try:
         with os_error_as(ConfigError, f"cannot read the constants {path!r}"):

@@ -1,4 +1,7 @@
-"""The two sides: the edge device and the servers among the measured cases, like with like, or stated ones; each figure as a band."""
+"""The two sides are the edge device and the servers, measured or stated.
+
+Among the measured cases like is compared with like. Each figure is a band.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +34,10 @@ OTHER_HALF: Mapping[str, Scope] = {"cpu-package": "gpu-board", "gpu-board": "cpu
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A value from `low` to `high`; `value` is the best estimate, or the geometric mean of the ends without one."""
+    """A value from `low` to `high`.
+
+    `value` is the best estimate, or the geometric mean of the ends without one.
+    """
 
     low: float
     value: float
@@ -50,7 +56,9 @@ def exactly(value: float) -> Band:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedSide:
-    """A side: energies and the rate are per inference, for a language model per request; `full_mj` is gross, at full speed.
+    """A side, with energies and the rate per inference.
+
+    For a language model they are per request. `full_mj` is gross, at full speed.
 
     `idle_w` and `net_mj` are None where idle power was not measured. `load` and `max_w`, the power
     at full load, are a server's.
@@ -69,14 +77,20 @@ class ComparedSide:
     cautions: tuple[str, ...] = ()
 
     def gross_mj(self, rate_per_s: float | None) -> Band:
-        """Return the gross energy of an inference of a board that is always on, at a rate; None: as fast as it can."""
+        """Return the gross energy of an inference, at a rate, of a board that is always on.
+
+        The rate None means as fast as it can.
+        """
         if rate_per_s is None or self.idle_w is None or self.net_mj is None:
             return self.full_mj
         return self.net_mj.plus(self.idle_w.scaled(1000 / rate_per_s))
 
 
 class SideRequest(NamedTuple):
-    """The request: the device, the model and its precision (None: the only one), and the reference by device or role."""
+    """The requested device, model and precision, and the reference by device or role.
+
+    The precision None means the only one.
+    """
 
     edge: str | None
     model: str | None
@@ -191,7 +205,10 @@ def _edge_case(
 def _servers(
     summaries: Sequence[CaseSummary], case: CaseSummary, request: SideRequest, notes: list[str]
 ) -> tuple[ComparedSide, ...]:
-    """Return the server with the least energy for each load, of the edge's class of precision if there is one."""
+    """Return the server with the least energy for each load.
+
+    It is of the edge's class of precision if there is one.
+    """
     candidates = [
         server
         for server in summaries
@@ -229,7 +246,10 @@ def _servers(
 
 
 def _why_left_out(case: CaseSummary, server: CaseSummary) -> str | None:
-    """Return why a server did not do the same work as the edge, or was not measured in the same way; None if it did."""
+    """Return why a server is not comparable with the edge; None if it is.
+
+    It is not if it did other work, or was measured in another way.
+    """
     unlike = relation(case.key, server.key).unlike
     if titles := [field.title for field in unlike if field.name not in FREE]:
         return f"differs in {', '.join(titles)}"
@@ -244,7 +264,10 @@ def _why_left_out(case: CaseSummary, server: CaseSummary) -> str | None:
 
 
 def _measured(case: CaseSummary, *, is_server: bool = False) -> ComparedSide | str:
-    """Return a measured case as a side, or why it cannot be one; for a server both halves count, if every run has them."""
+    """Return a measured case as a side, or why it cannot be one.
+
+    For a server both halves count, if every run has them.
+    """
     energy, gross, power = (
         case.energy,
         case.figures.get(ENERGY),
@@ -339,7 +362,10 @@ def _of_class(
     energy_class: EnergyClass,
     sensor: str | None = None,
 ) -> list[tuple[RunFigures, Energy]]:
-    """Return the energy of each run of a scope and provenance: from that sensor's main reading, else the others."""
+    """Return the energy of each run of a scope and provenance.
+
+    It is from that sensor's main reading, else from the others.
+    """
     of_runs = [
         (*run, energy)
         for run in runs
@@ -357,7 +383,10 @@ def _of_class(
 
 
 def _idle(readings: Sequence[tuple[RunFigures, Energy]], relative_u: float) -> Band | None:
-    """Return the idle power over the runs, None without an idle period; the meter has the same `relative_u` as for gross energy."""
+    """Return the idle power over the runs, None without an idle period.
+
+    The meter has the same `relative_u` as for gross energy.
+    """
     watts = [
         (run, [idle for idle in (energy.idle_before_w, energy.idle_after_w) if idle is not None])
         for run, energy in readings

@@ -1,4 +1,7 @@
-"""The demo on one machine: the shipped models measured by the real agent, delivered over a real broker, stored and compared."""
+"""The demo measures the shipped models on one machine, and delivers and compares the runs.
+
+The real agent measures them; they pass a real broker and are stored.
+"""
 
 import json
 import logging
@@ -102,7 +105,9 @@ def _measure(suite: Path, options: Sequence[str], folder: Path) -> None:
 
 
 def write_demo_page(ledger: Path, path: Path) -> int:
-    """Write the page of the ledger's runs and of a fleet simulated from one of them; return its size in bytes.
+    """Write the page of the ledger's runs and of a simulated fleet; return its size in bytes.
+
+    The fleet is simulated from one of the runs.
 
     Raises:
         ConfigError: the file cannot be written.
@@ -130,7 +135,10 @@ DOCTOR_LIMIT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """The plan of the demo: the suites of the device and of its reference as text, and the models whose runtime is not installed."""
+    """The plan of the demo: the suites of the device and of its reference as text.
+
+    It also has the models whose runtime is not installed.
+    """
 
     suite: str
     reference: str
@@ -139,7 +147,9 @@ class DemoPlan:
 
 
 def plan_of_this_machine() -> DemoPlan:
-    """Return the plan for the runtimes that the doctor finds: each case three times, or once with a power sensor.
+    """Return the plan for the runtimes that the doctor finds.
+
+    Each case is measured three times, or once with a power sensor.
 
     Raises:
         MeasurementError: the doctor failed.

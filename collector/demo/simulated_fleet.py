@@ -1,8 +1,9 @@
-"""A simulated fleet: 40 boards over 90 days, made from one real run, to show a fleet, its trend and a degraded board.
+"""A simulated fleet of 40 boards over 90 days, made from one real run.
 
-None of its numbers was measured. Its fleet is called `simulated`, every device and board is named
-so, and the provenance of every group of figures is `replayed`: it is never compared with a
-measurement. Its true changes are below, for tests to find again.
+It shows a fleet, its trend and a degraded board. None of its numbers was measured. Its fleet is
+called `simulated`, every device and board is named so, and the provenance of every group of figures
+is `replayed`: it is never compared with a measurement. Its true changes are below, for tests to
+find again.
 """
 
 import math
@@ -35,7 +36,10 @@ DAYS_WITH_SAMPLES, QUERIES = 1, 256
 
 @dataclass(frozen=True, slots=True)
 class SimulatedBoardType:
-    """One type of board of the fleet: its latency relative to the server's, its idle and running power, and its temperature."""
+    """One type of board of the fleet, with its power and temperature.
+
+    It has its latency relative to the server's, its idle and running power, and its temperature.
+    """
 
     name: str
     prefix: str
@@ -56,7 +60,10 @@ INT8 = ("int8", 0.62, 0.985)
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """The random values of one run; `level` is its latency relative to the template's, before updates."""
+    """The random values of one run.
+
+    `level` is its latency relative to the template's, before updates.
+    """
 
     kind: SimulatedBoardType
     device: str
@@ -70,7 +77,10 @@ class _Drawn:
 
 
 def records_of(template: RunRecord, *, end_ns: int, days: int = DAYS) -> Iterator[RunRecord]:
-    """Yield the runs of the fleet up to `end_ns`, day by day, two cases a device and day; model, data and inputs are the template's."""
+    """Yield the runs of the fleet up to `end_ns`, day by day, two cases a device and day.
+
+    Model, data and inputs are the template's.
+    """
     draw = random.Random(1)  # noqa: S311 - a simulation
     units = [
         (kind, f"{kind.prefix}-{index + 1:02d}", draw.gauss(1, UNIT_SPREAD))

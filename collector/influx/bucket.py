@@ -1,4 +1,6 @@
-"""The bucket for points, through influxdb-client (`pip install 'edgemeter[influx]'`), and its set-up.
+"""The bucket for points, written by influxdb-client, and its set-up.
+
+The client is installed by `pip install 'edgemeter[influx]'`.
 
 Measured on InfluxDB 2.7.12: a batch with a malformed point is rejected as a whole (400); of a batch
 with points that do not fit the bucket the others are stored (422). InfluxDB 1.8 and 3 accept the
@@ -62,9 +64,10 @@ def influx_error(config: InfluxConfig, status: int | None, message: str) -> Edge
 def write_all_but_rejected(
     lines: Sequence[str], post: Callable[[Sequence[str]], object]
 ) -> dict[int, str]:
-    """Write `lines` with `post`; return why some of them are rejected, by their index, when all others are stored.
+    """Write `lines` with `post`; return why some are rejected, by their index.
 
-    Any other error of `post` is raised; then some lines are stored, and all may be written again.
+    It returns when all others are stored. Any other error of `post` is raised; then some lines are
+    stored, and all may be written again.
     """
     rejected: dict[int, str] = {}
     waiting = [range(len(lines))]
@@ -109,7 +112,10 @@ class Bucket:
         self._client.close()
 
     def check(self) -> None:
-        """Raise an error if points would not be accepted: an empty write is answered like a real one."""
+        """Raise an error if points would not be accepted.
+
+        An empty write is answered like a real one.
+        """
         self._post([])
 
     def write(self, lines: Sequence[str]) -> dict[int, str]:
@@ -120,7 +126,10 @@ class Bucket:
         return write_all_but_rejected(lines, self._post)
 
     def delete(self, device: str, at_ns: int) -> None:
-        """Delete the point of a device's run with this time; raises PointsRejectedError or ConfigError if the server cannot."""
+        """Delete the point of a device's run with this time.
+
+        It raises PointsRejectedError, or ConfigError if the server cannot delete.
+        """
         # The library's own call supports microseconds only.
         at = f"{datetime.fromtimestamp(at_ns // 10**9, timezone.utc):%Y-%m-%dT%H:%M:%S}.{at_ns % 10**9:09d}Z"
         quoted = device.replace("\\", "\\\\").replace('"', '\\"')
@@ -133,7 +142,10 @@ class Bucket:
         )
 
     def create(self, keep_days: int | None) -> tuple[str, str]:
-        """Create the bucket, or set the retention of an existing one (None: for ever); return its id and its organisation's name."""
+        """Create the bucket, or set an existing one's retention; return its id and organisation.
+
+        The retention None keeps points for ever. The organisation is returned by its name.
+        """
         org_id, org = self._only_organisation()
         rule = self._library.BucketRetentionRules(
             every_seconds=(keep_days or 0) * DAY_S,
@@ -191,7 +203,10 @@ class Bucket:
         return self._org
 
     def _only_organisation(self) -> tuple[str, str]:
-        """Return id and name of the organisation: the configured one, else the only one that the token sees."""
+        """Return the organisation's id and name.
+
+        It is the configured one, else the only one that the token sees.
+        """
         named = {"org": self.config.org} if self.config.org else {}
         organisations = self._call(self._client.organizations_api().find_organizations, **named)
         if len(organisations) != 1:
@@ -233,7 +248,9 @@ _KINDS: dict[Right, str] = {
 def set_up_influx(
     config: InfluxConfig, keep_days: int | None, token_files: Mapping[Right, Path]
 ) -> list[str]:
-    """Set up the bucket of `config`, whose token must have the permissions; return what exists now, in one sentence each.
+    """Set up the bucket of `config`; return what exists now, in one sentence each.
+
+    The token of `config` must have the permissions.
 
     Points are kept for `keep_days`, None: for ever. A new token for each right is written to its
     file, unless that exists.

@@ -1,4 +1,6 @@
-"""The drain: writes the ledger to a bucket in batches, in order, with retries; the position is stored in the ledger.
+"""The drain writes the ledger to a bucket in batches, in order, with retries.
+
+Its position is stored in the ledger.
 
 A failed batch is written again, later in smaller parts, so that a slow server makes progress too.
 Only points that the server rejects for good are skipped, and quarantined.
@@ -94,7 +96,10 @@ class Drain:
         self._posting = ThreadPoolExecutor(1, "edgemeter-drain-write")
 
     def start(self) -> None:
-        """Begin at the position that the ledger has for this bucket; raises EdgemeterError if the ledger cannot be opened."""
+        """Begin at the position that the ledger has for this bucket.
+
+        It raises EdgemeterError if the ledger cannot be opened.
+        """
         self._ledger = open_ledger(self._place)
         self._thread.start()
 
@@ -199,7 +204,10 @@ class Drain:
         return batch if batch.last_row > after_row else None
 
     def _note(self, ledger: Ledger, batch: _Batch, rejected: Mapping[int, str]) -> bool:
-        """Advance the position to the end of the batch; return False if it was set back meanwhile."""
+        """Advance the position to the end of the batch.
+
+        Return False if it was set back meanwhile.
+        """
         expired = {
             index for index, reason in rejected.items() if any(text in reason for text in _EXPIRED)
         }
@@ -243,7 +251,10 @@ class Drain:
         return is_expected
 
     def _remove_withdrawn(self, ledger: Ledger) -> None:
-        """Delete the points of excluded or deleted runs; a server that cannot is asked again in an hour."""
+        """Delete the points of excluded or deleted runs.
+
+        A server that cannot is asked again in an hour.
+        """
         history = LedgerRuns(ledger)
         withdrawn = (
             history.withdrawn(self.sink_name) if self._clock() >= self._removal_due_s else []

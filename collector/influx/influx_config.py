@@ -37,7 +37,9 @@ class InfluxConfig:
 def parse_influx(
     url: str, *, token_file: Path | None = None, environ: Mapping[str, str] = os.environ
 ) -> InfluxConfig:
-    """Return the configuration in `url` and the environment: the URL overrides EDGEMETER_INFLUX_ORG and EDGEMETER_INFLUX_BUCKET.
+    """Return the configuration in `url` and the environment.
+
+    The URL overrides EDGEMETER_INFLUX_ORG and EDGEMETER_INFLUX_BUCKET.
 
     Raises:
         ConfigError: the URL is invalid, or there is no token.

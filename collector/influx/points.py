@@ -1,4 +1,6 @@
-"""The points of runs as line protocol: measurement `run`, a tag set for each case on a device, a field for each figure.
+"""The points of runs as line protocol, of the measurement `run`.
+
+There is a tag set for each case on a device, and a field for each figure.
 
 The fields are the table of figures with bounds and uncertainties, and `FACTS`: the identity of the
 run, and the meaning of its figures.
@@ -95,7 +97,10 @@ def point_line(record: RunRecord) -> str:
 
 
 def _remember(shared: tuple[bytes, str | None], record: RunRecord) -> tuple[str, str]:
-    """Return the tags and the facts of a record in text, for all records with the same likeness and suite."""
+    """Return the tags and the facts of a record in text.
+
+    They are kept for all records with the same likeness and suite.
+    """
     tags = "".join(
         f",{name}={tag_text(value)}" for name, value in sorted(tags_of(record).items()) if value
     )
@@ -107,7 +112,7 @@ def _remember(shared: tuple[bytes, str | None], record: RunRecord) -> tuple[str,
 
 
 def point_ns(record: RunRecord | WithdrawnRun) -> int:
-    """Return the point's own time: the millisecond of the start, plus a number from session and seq.
+    """Return the point's own time: the start in ms, plus a number from session and seq.
 
     For a record without a time it is the day, and a minute from its numbers: the same at every
     collector that received it that day.
@@ -146,7 +151,9 @@ def tags_of(record: RunRecord) -> dict[str, str | None]:
 
 
 def case_tags(record: RunRecord) -> tuple[str, str | None, str]:
-    """Return the values of `CASE_TAGS`: the hash of the case, the source of the energy, and the case in words.
+    """Return the values of `CASE_TAGS`.
+
+    They are the hash of the case, the source of the energy, and the case in words.
 
     The words distinguish it from others of its model, runtime, precision, scenario and data: `cuda,
     4 threads, batch 8`. The source is scope, sensor and provenance: `board-input, ina219,
@@ -169,9 +176,10 @@ def case_tags(record: RunRecord) -> tuple[str, str | None, str]:
 
 
 def case_hash(key: CaseKey) -> str:
-    """Return a hash of the case without device and fleet: 12 hexadecimal digits, the same on every machine.
+    """Return a hash of the case without device and fleet, the same on every machine.
 
-    An unknown or empty value is not included: a new field changes no hash of a run without it.
+    It has 12 hexadecimal digits. An unknown or empty value is not included: a new field changes no
+    hash of a run without it.
     """
     values = {
         field.name: value

@@ -1,4 +1,7 @@
-"""The points of the dashboards besides runs: `device`, its presence and health, and `collector`, the lag of its drain."""
+"""The points of the dashboards besides runs are those of devices and collectors.
+
+`device` is its presence and health, `collector` the lag of its drain.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -46,7 +49,10 @@ DEVICE_FIELDS: dict[str, tuple[str, Callable[[DevicePresence, int], object]]] = 
 def status_lines(
     devices: Sequence[DevicePresence], collector: str, lag_rows: int, now_ns: int
 ) -> Iterator[str]:
-    """Yield the points of the devices, and of a collector by the id of its ledger: the number of records that wait for the drain."""
+    """Yield the points of the devices, and of a collector by the id of its ledger.
+
+    The collector's has the number of records that wait for the drain.
+    """
     for device in devices:
         fields = fields_text(
             [(name, read(device, now_ns)) for name, (_, read) in DEVICE_FIELDS.items()]

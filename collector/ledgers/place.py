@@ -41,7 +41,9 @@ def shown_place(where: str) -> str:
 
 
 def open_ledger(address: LedgerPlace, access: "Access" = "write") -> "Ledger":
-    """Return the ledger at `address`; access `write` creates an absent file, `read` changes nothing.
+    """Return the ledger at `address`.
+
+    Access `write` creates an absent file, `read` changes nothing.
 
     Raises:
         ConfigError: there is no ledger, or one of a newer version.
@@ -57,7 +59,10 @@ def open_ledger(address: LedgerPlace, access: "Access" = "write") -> "Ledger":
 
 
 def ledger_version(address: LedgerPlace) -> str:
-    """Return a text that changes with every commit; raises UnavailableError if the server does not answer."""
+    """Return a text that changes with every commit.
+
+    It raises UnavailableError if the server does not answer.
+    """
     if not isinstance(address, Path):
         from edgemeter.collector.ledgers.postgres_ledger import PostgresLedger  # noqa: PLC0415 - as above
 

@@ -148,7 +148,10 @@ WHERE chunk = ?"""
         return str(self._value("SELECT commits FROM ledger"))
 
     def safety(self) -> str:
-        """Return when a record is acknowledged with the server's present settings, in words: on how many disks it is then."""
+        """Return in words when a record is acknowledged with the server's present settings.
+
+        The words say on how many disks the record is then.
+        """
         settings = self._settings()
         standbys, commit = settings["synchronous_standby_names"], settings["synchronous_commit"]
         if "off" in (settings["fsync"], commit):
@@ -171,7 +174,10 @@ WHERE chunk = ?"""
         return dict(self.query(_SETTINGS))
 
     def stall(self) -> str | None:
-        """Return the reason why commits wait (a missing standby, or another transaction), None if they do not."""
+        """Return the reason why commits wait, None if they do not.
+
+        The reason is a missing standby or another transaction.
+        """
         waiting = dict(self.query(_WAITING))
         if "SyncRep" in waiting:
             names = self._settings()["synchronous_standby_names"]
@@ -186,7 +192,10 @@ WHERE chunk = ?"""
         )
 
     def forget(self, retention: Retention, now_ns: int) -> RetentionRemoved:
-        """Remove one slice of expired data, first samples, then chunks of records; one collector does so for all."""
+        """Remove one slice of expired data, first samples, then chunks of records.
+
+        One collector does so for all.
+        """
         if not self.lease("retention"):
             return RetentionRemoved(0, 0, is_all=True)
         drained = drained_row(self.positions(), retention.sink)
@@ -219,7 +228,10 @@ WHERE chunk = ?"""
             )
 
     def lease(self, work: str) -> bool:
-        """Return whether this object has the lease on `work` for the next `LEASE_S`; after a crash it expires."""
+        """Return whether this object has the lease on `work` for the next `LEASE_S`.
+
+        After a crash the lease expires.
+        """
         with self._session.transaction() as statements:
             is_ours = (
                 statements.execute(_LEASE, (work, self._owner, LEASE_S)).fetchone() is not None
@@ -342,7 +354,10 @@ class PostgresWatch:
 
     @contextmanager
     def writing(self) -> Iterator[MarkedStatements]:
-        """Yield an object that executes statements in one transaction, durable when the block ends."""
+        """Yield an object that executes statements in one transaction.
+
+        The transaction is durable when the block ends.
+        """
         with self._session.transaction() as statements:
             # Readers of the ledger see a change, and writers wait for each other.
             statements.execute("UPDATE ledger SET commits = commits + 1")

@@ -103,10 +103,10 @@ _LOCK = 0x45644C67
 
 
 def init_ledger(session: LedgerSession, watch_tables: str) -> list[str]:
-    """Create the tables of a ledger and of its watch store if needed, and grant the roles; return the changes.
+    """Create absent tables of a ledger and its watch store, and grant the roles.
 
-    Rows written by another version of Edgemeter are rebuilt. Several processes may call it at once.
-    Call it as the owner of the tables.
+    It returns the changes. Rows written by another version of Edgemeter are rebuilt. Several
+    processes may call it at once. Call it as the owner of the tables.
 
     Raises:
         ConfigError: this user may not create tables.

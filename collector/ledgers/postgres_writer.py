@@ -66,7 +66,10 @@ class _Repeated(NamedTuple):
 
 
 def take_numbers(statements: Statements, row_count: int, chunk_count: int) -> Any:
-    """Reserve row and chunk numbers in the caller's transaction; return a cursor for `numbers_before`. Other writers wait for its end."""
+    """Reserve row and chunk numbers in the caller's transaction.
+
+    It returns a cursor for `numbers_before`. Other writers wait for the end of the transaction.
+    """
     return statements.execute(_NEXT, (row_count, chunk_count, row_count, chunk_count))
 
 
@@ -83,7 +86,10 @@ def numbers_before(cursor: Any, where: object) -> tuple[int, int]:
 
 
 def refuse_unsafe(fsync: str, synchronous_commit: str, where: object) -> None:
-    """Refuse a server whose settings do not make commits durable; raises ConfigError if one of them is off."""
+    """Refuse a server whose settings do not make commits durable.
+
+    It raises ConfigError if one of them is off.
+    """
     for name, value in (("fsync", fsync), ("synchronous_commit", synchronous_commit)):
         if value == "off":
             raise ConfigError(
@@ -106,7 +112,10 @@ class PostgresWriter:
         rejections: Sequence[Rejection],
         changes: Sequence[PresenceChange | RetainedMessage],
     ) -> chunks.Committed:
-        """Commit the arrivals, durable when this returns; values that PostgreSQL cannot store are quarantined and stop no others."""
+        """Commit the arrivals, which are durable when this returns.
+
+        Values that PostgreSQL cannot store are quarantined and stop no others.
+        """
         try:
             return self._transact(sources, rejections, changes)
         except UnstorableError as error:
@@ -182,7 +191,10 @@ def _store(statements: Statements, group: "_Group", new_subjects: Sequence[tuple
 
 
 class _Group:
-    """The content of one transaction: the rows of its sources, which are consecutive, the values of `_RUNS`, and the chunks."""
+    """The content of one transaction.
+
+    It has the rows of its sources, which are consecutive, the values of `_RUNS`, and the chunks.
+    """
 
     def __init__(self, sources: Sequence[chunks.Source]) -> None:
         self.sources = sources

@@ -1,1 +1,4 @@
-"""Published figures: other people's, with their source, judged by three laws of physics, next to own runs; never ranked with them."""
+"""Published figures are other people's, with their source, and are never ranked with own runs.
+
+They are judged by three laws of physics and shown next to own runs.
+"""

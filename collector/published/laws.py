@@ -1,4 +1,6 @@
-"""Three laws that every published figure must obey: memory traffic, operations of the compute units, power of the board.
+"""Three laws of physics bound every published figure.
+
+They bound the memory traffic, the operations of the compute units, and the power of the board.
 
 Every doubt counts in favour of a figure: the bounds in `machine/board_limits.toml` are upper ones,
 and a stated value may have been rounded. A figure that a law cannot check, or that only an unstated
@@ -43,7 +45,10 @@ _ENERGIES = {ENERGY, TOKEN_ENERGY, PREFILL_ENERGY}
 
 
 class LawFinding(msgspec.Struct, frozen=True):
-    """The finding of a law on a figure: both sides of the inequality in `unit` (None: a fact is missing) and one sentence."""
+    """The finding of a law on a figure.
+
+    It has both sides of the inequality in `unit` (None: a fact is missing) and one sentence.
+    """
 
     law: Literal["memory", "operations", "power"]
     state: State
@@ -61,7 +66,10 @@ class Bound(msgspec.Struct, frozen=True):
 
 
 class JudgedFigure(msgspec.Struct, frozen=True):
-    """A row with the findings of the laws: an impossibility decides, else a doubt, else a bound that holds, else a missing fact."""
+    """A row with the findings of the laws.
+
+    An impossibility decides, else a doubt, else a bound that holds, else a missing fact.
+    """
 
     row: PublishedRow
     findings: tuple[LawFinding, ...]
@@ -108,7 +116,10 @@ def judge(rows: Sequence[PublishedRow]) -> list[JudgedFigure]:
 
 
 def _memory(row: PublishedRow) -> LawFinding | None:
-    """Decode steps per second x bytes read per step stay below the bandwidth: each step reads all weights of a dense model."""
+    """Compare decode steps per second x bytes read per step with the bandwidth.
+
+    Each step reads all weights of a dense model.
+    """
     if row.figure not in _DECODED:
         return None
     bits, facts, bound = (
@@ -206,7 +217,10 @@ def _rate(row: PublishedRow) -> tuple[float, float, str]:
 
 
 def _operations(row: PublishedRow) -> LawFinding | None:
-    """Work per second stays below the peak of the compute units: 2 operations a weight and token, or those of an inference."""
+    """Compare the work per second with the peak of the compute units.
+
+    The work is 2 operations a weight and token, or those of an inference.
+    """
     facts, bound = _facts(row), _bound(row, _peak)
     is_decoded = row.figure in _DECODED and not _speculates(row)
     is_prompt = row.figure == PREFILL or (row.figure == TTFT and row.prompt_tokens)
@@ -258,7 +272,10 @@ def _operations(row: PublishedRow) -> LawFinding | None:
 
 
 def _gop(row: PublishedRow) -> tuple[float | None, str]:
-    """Return the operations of one inference, 10^9, as stated or by the model at the input's size, and in words."""
+    """Return the operations of one inference, 10^9, and the same in words.
+
+    They are as stated, or by the model at the input's size.
+    """
     if row.gop is not None:
         return row.gop, f"{row.gop:.4g} Gop"
     facts = _facts(row)
@@ -273,7 +290,10 @@ def _gop(row: PublishedRow) -> tuple[float | None, str]:
 
 
 def _power(row: PublishedRow, companions: dict[str, PublishedRow]) -> LawFinding | None:
-    """A power, or energy / time, must be within the range of the board's supply; a unit wrong by 1000 is outside of it."""
+    """Compare a power, or energy / time, with the range of the board's supply.
+
+    A unit wrong by 1000 is outside of it.
+    """
     power_drawn = _drawn(row, companions)
     if power_drawn is None:
         return None
@@ -324,7 +344,10 @@ def _power(row: PublishedRow, companions: dict[str, PublishedRow]) -> LawFinding
 def _drawn(
     row: PublishedRow, companions: dict[str, PublishedRow]
 ) -> tuple[float, float, float, str] | None:
-    """Return the power of a row, or its energy x rate, W: as stated, at least and at most, and in words."""
+    """Return the power of a row, or its energy x rate, W.
+
+    It is as stated, at least and at most, and in words.
+    """
     if row.figure == POWER:
         return row.canonical, row.smallest, row.largest, f"{row.canonical:.4g} W"
     rate = companions.get({ENERGY: THROUGHPUT, PREFILL_ENERGY: PREFILL}.get(row.figure, TOKENS))
@@ -343,7 +366,10 @@ def _drawn(
 
 
 def _power_range(row: PublishedRow) -> PowerRange | None:
-    """Return the power range of the board; None if it is unknown, or has a part with a supply of its own."""
+    """Return the power range of the board, None if it is not known.
+
+    It is unknown too if the board has a part with a supply of its own.
+    """
     limits = limits_named(row.device)
     if not limits.is_complete or (
         limits.added and (limits.board is None or limits.added.kind == "card")
@@ -385,7 +411,10 @@ def _is_on_cpu(row: PublishedRow) -> bool:
 def _bound(
     row: PublishedRow, of_part: Callable[[PublishedRow, BoardLimit], Bound | None]
 ) -> Bound | str:
-    """Return the largest bound of the parts that may have done the work; a text if one is unknown."""
+    """Return the largest bound of the parts that may have done the work.
+
+    It is a text if one of them is unknown.
+    """
     parts = _parts(row)
     if isinstance(parts, str):
         return parts
@@ -407,7 +436,10 @@ def _bandwidth(row: PublishedRow, part: BoardLimit) -> Bound | None:  # noqa: AR
 
 
 def _peak(row: PublishedRow, part: BoardLimit) -> Bound | None:
-    """Return the operations a second, 10^9, with numbers of the stated bits; if none are stated, its highest for any."""
+    """Return the operations a second, 10^9, with numbers of the stated bits.
+
+    If none are stated, it is the highest for any.
+    """
     bits = least_bits(row.precision or row.model)
     # A block of 8-bit weights has a scale, and is computed in 8 bit.
     bits = 8.0 if bits is not None and 8 < bits < 9 else bits

@@ -1,4 +1,7 @@
-"""Published figures for people and programs: one document, and lists in which MLPerf's results are apart with their footnotes."""
+"""Published figures for people and programs: one document, and lists.
+
+The lists have MLPerf's results apart, with their footnotes.
+"""
 
 import textwrap
 from collections import Counter
@@ -31,7 +34,10 @@ OwnRunsByKey = Mapping[tuple[object, ...], Sequence[OwnRun]]
 def document(
     judged: Sequence[JudgedFigure], runs_by_key: OwnRunsByKey, left_out: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return all facts about each figure, and the omissions of a file; own runs are by the key of a row."""
+    """Return all facts about each figure, and the omissions of a file.
+
+    Own runs are by the key of a row.
+    """
     rows = [
         {
             **msgspec.to_builtins(figure.row),
@@ -51,7 +57,10 @@ def document(
 def apart_from_mlperf(
     judged: Sequence[JudgedFigure],
 ) -> tuple[list[JudgedFigure], list[JudgedFigure]]:
-    """Return the figures, and those of MLPerf: MLCommons requires its results to be apart, with its footnote."""
+    """Return the figures, and those of MLPerf.
+
+    MLCommons requires its results to be apart, with its footnote.
+    """
     return [figure for figure in judged if not figure.row.is_mlperf], [
         figure for figure in judged if figure.row.is_mlperf
     ]
@@ -85,7 +94,10 @@ def footnote(row: PublishedRow) -> str:
 
 
 def own_text(own_run: OwnRun, unit: str) -> str:
-    """Return an own run next to a figure: `1.90x the 10.5 ms ± 2% of pi-1, yolo11n (5 runs); batch 8 against 1`."""
+    """Return an own run next to a figure, in words.
+
+    An example is `1.90x the 10.5 ms ± 2% of pi-1, yolo11n (5 runs); batch 8 against 1`.
+    """
     own_figure = f"{significant(own_run.value)} {unit}"
     if own_run.low is not None and own_run.high is not None:
         own_figure = with_interval(own_figure, own_run.value, own_run.low, own_run.high)

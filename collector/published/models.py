@@ -1,4 +1,7 @@
-"""Facts of models by their names, from `models.toml`; an unknown part of a name means no facts: a wrong bound is worse than none."""
+"""Facts of models by their names, from `models.toml`.
+
+An unknown part of a name means no facts: a wrong bound is worse than none.
+"""
 
 import re
 from functools import lru_cache
@@ -25,7 +28,11 @@ _BITS = re.compile(
 
 
 class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A model: the weights read for a token or used for a prompt's token, or the operations of an inference, 10^9, at a side in pixels."""
+    """A model, with the weights read for a token or the operations of an inference.
+
+    The weights are those read for a token, or used for a prompt's token. The operations, 10^9, are
+    at a side in pixels.
+    """
 
     names: tuple[str, ...]
     source: str
@@ -70,7 +77,10 @@ def facts_of(name: str) -> ModelFacts | None:
 
 
 def least_bits(precision: str) -> float | None:
-    """Return the least bits of a weight by the stated precision; of several types the fewest; None if none is named."""
+    """Return the least bits of a weight by the stated precision; None if none is named.
+
+    Of several types it is the fewest.
+    """
     text = precision.casefold()
     numbers = [_GGUF_BITS[name] for name in _GGUF.findall(text)]
     numbers += [float(first or second) for first, second in _BITS.findall(_GGUF.sub(" ", text))]

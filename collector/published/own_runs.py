@@ -1,4 +1,7 @@
-"""Own runs next to a published figure: the cases of the same model on the same board, and their differences."""
+"""Own runs next to a published figure.
+
+They are the cases of the same model on the same board, with their differences.
+"""
 
 import re
 from collections.abc import Sequence
@@ -59,7 +62,10 @@ def _device_key(text: str) -> str:
 
 
 def own_runs(row: PublishedRow, cases: Sequence[CaseSummary]) -> list[OwnRun]:
-    """Return the own cases of a figure's model and board that have the figure, nearest first; a result of MLPerf has none."""
+    """Return the own cases of a figure's model and board that have the figure.
+
+    The nearest are first; a result of MLPerf has none.
+    """
     if row.is_mlperf:
         return []
     matches = []

@@ -1,4 +1,7 @@
-"""Readers of published figures: the shipped ones, a user's files of TOML or CSV, and a claim on one line."""
+"""Readers of published figures.
+
+They read the shipped ones, a user's files of TOML or CSV, and a claim on one line.
+"""
 
 import csv
 import io
@@ -46,7 +49,10 @@ _USUAL = {
 
 @dataclass(slots=True)
 class ReadRows:
-    """The rows that were understood; for the others their position and the reason: nothing is guessed."""
+    """The rows that were understood.
+
+    For the others it has their position and the reason: nothing is guessed.
+    """
 
     rows: list[PublishedRow] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -71,7 +77,9 @@ class ReadRows:
 
 
 def read(path: Path, facts: Mapping[str, Any]) -> ReadRows:
-    """Return the figures of a file by its suffix; `facts` are fields of `PublishedRow` that hold if the file states none.
+    """Return the figures of a file by its suffix.
+
+    `facts` are fields of `PublishedRow` that hold if the file states none.
 
     Raises:
         ConfigError: the file cannot be read, is damaged, or has an unknown heading.
@@ -97,7 +105,10 @@ class _EditionFile(msgspec.Struct):
 
 
 def read_editions(content: bytes, facts: Mapping[str, Any]) -> ReadRows:
-    """Return the figures of a TOML file: common facts at the top, then a `[[case]]` for each measurement, with its `figures`."""
+    """Return the figures of a TOML file.
+
+    Common facts are at the top, then a `[[case]]` for each measurement, with its `figures`.
+    """
     document = decode_toml(content, dict[str, Any])
     result = ReadRows()
     for number, case in enumerate(msgspec.convert(document, _EditionFile).case, start=1):
@@ -156,7 +167,10 @@ class PublishedFolder:
             )
 
     def rows(self) -> list[PublishedRow]:
-        """Return the rows, shipped ones first; raises ConfigError if a file cannot be read, or a figure in it."""
+        """Return the rows, shipped ones first.
+
+        It raises ConfigError if a file cannot be read, or a figure in it.
+        """
         rows = [*shipped_rows()]
         for path in sorted(self.path.glob("*.toml")):
             content = read(path, {})
@@ -218,7 +232,10 @@ def parse_claim(text: str, facts: Mapping[str, Any]) -> PublishedRow:
 
 
 def quantity(text: str) -> tuple[float, str]:
-    """Return a number and the unit after it, if any; raises ValueError with the reason for anything else."""
+    """Return a number and the unit after it, if any.
+
+    It raises ValueError with the reason for anything else.
+    """
     matched = _NUMBER.fullmatch(text.strip())
     if matched is None:
         is_ambiguous = re.fullmatch(r"\d{1,3},\d{3}", text.strip())

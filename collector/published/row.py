@@ -1,4 +1,6 @@
-"""A published figure: the number with its unit, its subject, its source, and the conditions as stated.
+"""A published figure has a number with its unit, its subject and source, and its conditions.
+
+The conditions are as stated.
 
 A page changes and its figures with it (one guide's OpenVINO latency on a Raspberry Pi 5 went from
 530 to 81 ms). So source, version and date are part of the figure, and a changed figure is a row of
@@ -100,7 +102,10 @@ class PublishedRow(
 
     @property
     def case(self) -> tuple[object, ...]:
-        """The facts shared by rows of one measurement; the figures of one case are judged together."""
+        """The facts shared by rows of one measurement.
+
+        The figures of one case are judged together.
+        """
         return tuple(getattr(self, name) for name in _CASE)
 
     @property
@@ -114,7 +119,10 @@ class PublishedRow(
 
     @property
     def is_mlperf(self) -> bool:
-        """Whether it is a result of MLPerf, which may only be compared with compatible ones and is listed apart."""
+        """Whether it is a result of MLPerf.
+
+        Such a result may only be compared with compatible ones and is listed apart.
+        """
         return "mlperf" in self.source.casefold()
 
     @property
@@ -154,18 +162,27 @@ _CASE = tuple(name for name in PublishedRow.__struct_fields__ if name not in _OF
 
 
 def rounding(value: float) -> float:
-    """Return by how much a stated value may have been rounded: half a unit of its last digit, at most 5%."""
+    """Return by how much a stated value may have been rounded.
+
+    It is half a unit of its last digit, at most 5%.
+    """
     _, _, exponent = Decimal(repr(value)).normalize().as_tuple()
     return min(0.5 * 10.0 ** int(exponent), MOST_ROUNDING * abs(value))
 
 
 def kind_called(text: str) -> str:
-    """Return the name in `KINDS` of a figure by any of its names; raises ConfigError if there is none."""
+    """Return the name in `KINDS` of a figure by any of its names.
+
+    It raises ConfigError if there is none.
+    """
     return figure_called(text, KINDS.values()).name
 
 
 def row_of(facts: Mapping[str, Any]) -> PublishedRow:
-    """Return the row of these fields, whose numbers may be texts; raises ConfigError with the reason if it is not a figure."""
+    """Return the row of these fields, whose numbers may be texts.
+
+    It raises ConfigError with the reason if it is not a figure.
+    """
     try:
         row = msgspec.convert(
             {name: value for name, value in facts.items() if value not in (None, "")},

@@ -1,1 +1,4 @@
-"""From the broker to the ledger: the session, the checks, the receipts, and what Prometheus reads."""
+"""Receive results from the broker into the ledger.
+
+This is the session, the checks, the receipts, and the metrics that Prometheus reads.
+"""

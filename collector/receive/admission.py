@@ -49,7 +49,9 @@ _is_batch = re.compile(rb"\s*\[").match
 
 @dataclass(slots=True)
 class Admitted:
-    """A group of messages received at one time, with the parts to be committed; `text_bytes` is the decompressed size of its results.
+    """A group of messages received at one time, with the parts to be committed.
+
+    `text_bytes` is the decompressed size of its results.
 
     `timeless` are the keys of the records whose only time is that of their receipt; `arrived_s`
     counts messages with records by the time when they were read, which is one for all messages of
@@ -150,7 +152,10 @@ class Admitted:
 
 
 def _read_batch(text: bytes, topic: Topic, received_ns: int) -> list[RunRow] | None:
-    """Return the rows of a batch, or None unless all may be stored as they are: then they are read one by one, to find which."""
+    """Return the rows of a batch, or None unless all may be stored as they are.
+
+    After None they are read one by one, to find which may not.
+    """
     # A head longer than agents send is rejected before it is parsed.
     if len(text) > LARGEST_HEAD_BYTES:
         return None
@@ -201,7 +206,9 @@ def _presence(topic: Topic, payload: bytes, received_ns: int) -> ReportedMessage
 
 
 def payload_text(payload: bytes) -> bytes:
-    """Return the JSON text of a payload: at most 2 MiB for many records; unpacked, at most 24 MiB with raw samples and 1 MiB without.
+    """Return the JSON text of a payload, at most 2 MiB for many records.
+
+    An unpacked text has at most 24 MiB with raw samples, and 1 MiB without.
 
     Raises:
         ConfigError: it is not valid zlib data, or longer.
@@ -217,7 +224,10 @@ def payload_text(payload: bytes) -> bytes:
 
 
 def _longest_bytes(beginning: bytes) -> int:
-    """Return the maximum length of a text with this beginning: a large record is large by its samples, which begin within its first MiB."""
+    """Return the maximum length of a text with this beginning.
+
+    A large record is large by its samples, which begin within its first MiB.
+    """
     if _is_batch(beginning):
         return LONGEST_BATCH_BYTES
     return LONGEST_TEXT_BYTES if _has_samples(beginning) else LARGEST_HEAD_BYTES
@@ -232,7 +242,9 @@ class _SamplesOnly(msgspec.Struct, frozen=True, gc=False):
 
 
 def check_size(text: bytes) -> None:
-    """Check that a record of more than 1 MiB is large only by its raw samples, before anything is built from it.
+    """Check that a record of more than 1 MiB is large only by its raw samples.
+
+    This is checked before anything is built from it.
 
     Raises:
         ConfigError: the rest is larger than 1 MiB, there are more than 1,000 series, or it is not a
@@ -254,7 +266,9 @@ def check_size(text: bytes) -> None:
 
 
 def split_records(payload: bytes) -> list[bytes]:
-    """Return the encoded records of a payload, each as its own JSON text; their content is not checked here.
+    """Return the encoded records of a payload, each as its own JSON text.
+
+    Their content is not checked here.
 
     Raises:
         ConfigError: the payload is a list, but not one of up to 10,000 objects that look like

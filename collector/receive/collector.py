@@ -1,4 +1,7 @@
-"""The collector: commits results from MQTT to the ledger in groups, then sends the receipts; drains the ledger to InfluxDB."""
+"""The collector commits results from MQTT to the ledger in groups, then sends the receipts.
+
+It also drains the ledger to InfluxDB.
+"""
 
 import ctypes
 import itertools
@@ -67,7 +70,9 @@ RECEIPT_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.
 
 @dataclass(slots=True)
 class CollectorCounts:
-    """Counts since the start; `rejections` are invalid messages or records; `shed` messages have to be sent again.
+    """Counts since the start.
+
+    `rejections` are invalid messages or records; `shed` messages have to be sent again.
 
     `receipts` counts messages of results by the time to their receipt, at most each of
     RECEIPT_BOUNDS_S, and longer; `receipts_s` is its sum.
@@ -89,7 +94,9 @@ class CollectorCounts:
 
 
 class Collector(FeedEvents):
-    """Receives from the broker at `address` into the ledger at `ledger_place`, and drains that to InfluxDB if one is given.
+    """Receives from the broker at `address` into the ledger at `ledger_place`.
+
+    It drains the ledger to InfluxDB if one is given.
 
     `start` once, then `stop`. Without a thread: `open`, then `poll` repeatedly.
 
@@ -211,7 +218,10 @@ class Collector(FeedEvents):
         self._opened.close()
 
     def settled(self, timeout_s: float) -> bool:
-        """Wait until everything received is committed and drained; return False after `timeout_s`."""
+        """Wait until everything received is committed and drained.
+
+        Return False after `timeout_s`.
+        """
         deadline_s = time.monotonic() + timeout_s
         with open_ledger(self.place, "read") as ledger:
             while not self.inbox.is_idle() or (
@@ -223,7 +233,10 @@ class Collector(FeedEvents):
         return True
 
     def stalled_s(self) -> float:
-        """Return the seconds since a commit or a pass of the writer ended; a writer without work passes every second."""
+        """Return the seconds since a commit or a pass of the writer ended.
+
+        A writer without work passes every second.
+        """
         return self._clock() - self._progress_s
 
     def is_connected(self) -> bool:
@@ -242,11 +255,14 @@ class Collector(FeedEvents):
         return trouble
 
     def is_stalled(self) -> bool:
-        """Return whether the writer has made no progress for so long that only a restart can help."""
+        """Return whether the writer has made no progress for so long that only a restart helps."""
         return self.trouble is None and self.stalled_s() > STALLED_S
 
     def report(self) -> None:
-        """Publish, if due, the state of this collector, and the devices that send more useless messages than any board does."""
+        """Publish this collector's state, if due, and the devices that send useless messages.
+
+        These devices send more useless messages than any board does.
+        """
         if self._feed is None or not self._feed.is_connected():
             return
         state: Literal["online", "offline"] = "online" if self.unwell() is None else "offline"
@@ -294,7 +310,10 @@ class Collector(FeedEvents):
             )
 
     def answered(self, refusal: str | None) -> None:
-        """Session event: the broker refuses a subscription, or a publish, which only affects the report of our state."""
+        """Handle the broker's refusal of a subscription or a publish.
+
+        It is an event of the session. A refused publish only affects the report of our state.
+        """
         if refusal is not None and refusal.startswith("subscription ") and self.refusal is None:
             self.refusal = (
                 f"the broker at {self.address} refuses the collector's {refusal}: update its "
@@ -346,7 +365,10 @@ class Collector(FeedEvents):
             self.poll(IDLE_S)
 
     def _keep(self, ledger: Ledger, feed: Feed, group: Admitted) -> None:
-        """Commit a group, then send its receipts, then acknowledge it: none of these if it could not be committed until the end."""
+        """Commit a group, then send its receipts, then acknowledge it.
+
+        None of these is done if it could not be committed until the end.
+        """
         while (receipts := self._commit(ledger, group)) is None:
             # Meanwhile the inbox fills up, and then the broker waits.
             if self._stopping.wait(RETRY_S):
@@ -412,7 +434,9 @@ class Collector(FeedEvents):
 
 
 def _keep_freed_buffers() -> None:
-    """Keep freed buffers for the next messages: returning and allocating them each time costs a fifth of the time.
+    """Keep freed buffers for the next messages.
+
+    Returning and allocating them each time costs a fifth of the time.
 
     Source: mallopt(3) and glibc's malloc.h: M_MMAP_THRESHOLD is -3, M_TRIM_THRESHOLD -1. Other C
     libraries have no such call.
@@ -426,7 +450,10 @@ def _keep_freed_buffers() -> None:
 def _receipts(
     record_keys: Sequence[RecordKey], received_ns: Mapping[RecordKey, int]
 ) -> list[tuple[str, bytes]]:
-    """Return topic and payload of each receipt; `received_ns` is when the records without a time of their own first arrived."""
+    """Return topic and payload of each receipt.
+
+    `received_ns` is when the records without a time of their own first arrived.
+    """
     sequences: dict[tuple[str, str, int, int | None], set[int]] = defaultdict(set)
     for key in record_keys:
         fleet, device, number, seq = key
@@ -443,7 +470,9 @@ def _receipts(
 
 
 def _hold_name(ledger_place: LedgerPlace, ledger: Ledger) -> tuple[str, DeviceLock]:
-    """Return the broker name of a ledger's collector, for a lasting session, and the lock that holds it.
+    """Return the broker name of a ledger's collector, and the lock that holds it.
+
+    The name is for a lasting session.
 
     A file belongs to one collector, which has the file's identity. Each collector of a shared
     ledger on this machine has a name of its own, in $EDGEMETER_HOME/cache. Raises UnavailableError

@@ -31,14 +31,17 @@ TURN_S = 0.01
 
 
 def check_installed() -> None:
-    """Raise UnavailableError, with the pip command, if the library of the broker is not installed."""
+    """Raise UnavailableError, with the pip command, if the broker's library is not installed."""
     require_extra(
         "collector", "the embedded broker (used without --broker ADDRESS) needs amqtt", "amqtt"
     )
 
 
 class _Subscriptions(dict[str, Any]):
-    """The clients of each topic. amqtt waits for others while it iterates over the topics, whose number may change then."""
+    """The clients of each topic.
+
+    amqtt waits for others while it iterates over the topics, whose number may change then.
+    """
 
     def __iter__(self) -> Iterator[str]:
         return iter(list(super().__iter__()))

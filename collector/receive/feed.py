@@ -1,4 +1,6 @@
-"""The feed: a fast session with a broker; paho-mqtt does all except reading messages and passing them on many at a time.
+"""The feed is a fast session with a broker.
+
+paho-mqtt does all except reading messages and passing them on many at a time.
 
 paho-mqtt reads each packet with several calls of the socket. Measured on two busy cores: 41 to 44
 us of processor time per message, 10 us to acknowledge it and 22 us to publish a receipt, against 3
@@ -37,7 +39,10 @@ _ACKNOWLEDGEMENT = struct.Struct(">BBH")
 
 
 class FeedEvents(SessionEvents, Protocol):
-    """A session's events, and messages in groups; called from the network thread, and no method but `has_room` may block."""
+    """A session's events, and messages in groups.
+
+    They are called from the network thread, and no method but `has_room` may block.
+    """
 
     def has_room(self, timeout_s: float) -> bool:
         """Return whether more messages fit; wait at most `timeout_s` until they do."""
@@ -72,7 +77,10 @@ class Feed(MqttSession):
         )
 
     def publish_all(self, messages: Iterable[tuple[str, bytes]]) -> None:
-        """Publish messages, topic and payload of each, at QoS 0; they are lost with the connection."""
+        """Publish messages, topic and payload of each, at QoS 0.
+
+        They are lost with the connection.
+        """
         properties = b"\0" if self.version == "5" else b""
         packets = []
         for topic, payload in messages:
@@ -147,7 +155,10 @@ class Feed(MqttSession):
 
 
 class PacketReader:
-    """Parses one connection's stream of bytes; an incomplete packet is buffered, at most one message of 16 MiB."""
+    """Parses one connection's stream of bytes.
+
+    An incomplete packet is buffered, at most one message of 16 MiB.
+    """
 
     def __init__(
         self, version: MqttVersion, generation: int, clock: Callable[[], float] = time.monotonic
@@ -159,7 +170,9 @@ class PacketReader:
         self._skipped_bytes = 0
 
     def read(self, data: bytes) -> Iterator[list[Message] | bytes]:
-        """Yield the packets that `data` completes, in order: groups of consecutive messages, and any other packet as bytes.
+        """Yield the packets that `data` completes, in order.
+
+        Consecutive messages are one group; any other packet is bytes.
 
         Raises:
             TransientError: this is not MQTT; reconnect.
@@ -187,7 +200,10 @@ class PacketReader:
             yield messages
 
     def _bounds(self, begin: int) -> tuple[int, int] | None:
-        """Return start and end of the content of the packet at `begin`; None if it is incomplete."""
+        """Return start and end of the content of the packet at `begin`.
+
+        It returns None if the packet is incomplete.
+        """
         length = len(self._buffer)
         try:
             size, content = _number(self._buffer, begin + 1)
@@ -220,7 +236,10 @@ class PacketReader:
 
 
 def _number(data: bytearray | memoryview, begin: int) -> tuple[int, int]:
-    """Return a variable byte integer and its end; raises IndexError if it is incomplete, and TransientError if it is invalid."""
+    """Return a variable byte integer and its end.
+
+    It raises IndexError if the integer is incomplete, and TransientError if it is invalid.
+    """
     value = 0
     for index in range(4):
         byte = data[begin + index]

@@ -1,4 +1,7 @@
-"""The broker of the fleet in the folder of `edgemeter fleet init`, with the collector's certificate, for `collector up --folder`."""
+"""The broker of the fleet in the folder of `edgemeter fleet init`.
+
+It has the collector's certificate, for `collector up --folder`.
+"""
 
 from pathlib import Path
 
@@ -19,7 +22,10 @@ class _FleetFile(msgspec.Struct, frozen=True):
 
 
 def fleet_address(folder: Path) -> BrokerAddress:
-    """Return the broker of the fleet in `folder`; raises ConfigError if there is none, or the collector's certificate is missing."""
+    """Return the broker of the fleet in `folder`.
+
+    It raises ConfigError if there is none, or the collector's certificate is missing.
+    """
     server = read_toml(
         folder / "fleet.toml", _FleetFile, "fleet file", "`edgemeter fleet init` writes one"
     ).server

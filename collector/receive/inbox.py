@@ -1,4 +1,7 @@
-"""The inbox between the network thread, which must not wait for the disk, and the writer thread, which commits in groups."""
+"""The inbox is between the network thread and the writer thread, which commits in groups.
+
+The network thread must not wait for the disk.
+"""
 
 import threading
 from collections import Counter
@@ -17,7 +20,9 @@ MOST_RESULTS, MOST_REPORTS = 500, 64
 
 
 class Inbox:
-    """A queue of messages, first in, first out, limited in bytes and count: the producer waits until it `has_room`.
+    """A queue of messages, first in, first out, limited in bytes and count.
+
+    The producer waits until it `has_room`.
 
     A device has at most a share of the waiting messages. Messages taken from the queue count until
     they are `done`.
@@ -58,7 +63,10 @@ class Inbox:
             )
 
     def take(self, timeout_s: float) -> list[Message]:
-        """Return the messages since the last call, waiting at most `timeout_s` for the first one; call `done` with each."""
+        """Return the messages since the last call, waiting at most `timeout_s` for the first.
+
+        Call `done` with each.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._is_closed, timeout_s)
             messages, self._waiting = self._waiting, []

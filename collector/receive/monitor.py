@@ -1,4 +1,7 @@
-"""The monitor: `/metrics` for Prometheus and `/healthz`, over HTTP; on the loopback by default, because it has no authentication."""
+"""The monitor serves `/metrics` for Prometheus and `/healthz`, over HTTP.
+
+It is on the loopback by default, because it has no authentication.
+"""
 
 import time
 from collections import Counter
@@ -38,7 +41,11 @@ class CollectorMetrics:
         return str(self._library.generate_latest(self).decode())
 
     def collect(self) -> Iterator[Any]:
-        """Yield every metric; raises ConfigError if the ledger or the state of alerts is damaged, and TransientError if it is in use."""
+        """Yield every metric.
+
+        It raises ConfigError if the ledger or the state of alerts is damaged, and TransientError if
+        it is in use.
+        """
         collector = self._collector
         counts, drain = collector.counts, collector.drain
         # Every reason exists from the start: a rate needs the 0 before the 1.

@@ -1,1 +1,4 @@
-"""The sources of runs: ledgers and documents; selections of runs, and the cases that they belong to."""
+"""The sources of runs, selections of runs, and the cases that runs belong to.
+
+The sources are ledgers and documents.
+"""

@@ -1,4 +1,7 @@
-"""The runs of a case as columns: an array for each fact and figure, so that a million runs need no object each."""
+"""The runs of a case as columns.
+
+There is an array for each fact and figure, so that a million runs need no object each.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +37,10 @@ _decode_rules = msgspec.msgpack.Decoder(tuple[tuple[Violation, ...], tuple[Viola
 
 
 def read_as(name: str) -> str:
-    """Return how a column of the table `runs` is read: an absent number as 0, an absent figure as NaN."""
+    """Return how a column of the table `runs` is read.
+
+    An absent number is read as 0, an absent figure as NaN.
+    """
     return f"coalesce({name}, 0)" if _TYPES[name] == "INTEGER" else name
 
 
@@ -53,7 +59,9 @@ def columns_of_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict
 
 @dataclass(frozen=True, slots=True)
 class CaseRuns:
-    """Runs, oldest first: `columns` are arrays [runs] by name, of the facts and of the figures that were read.
+    """Runs, oldest first, as arrays [runs] of facts and figures.
+
+    `columns` are the arrays by name, of the facts and of the figures that were read.
 
     A figure is NaN if a run has none, or one that was not measured. `subjects` are by number, and
     may include those of other runs.
@@ -85,7 +93,10 @@ class CaseRuns:
         return self.part(np.lexsort([self.columns[name] for name in _OLDEST_FIRST]))
 
     def by_case(self, case_of: Mapping[int, int], cases: int) -> list["CaseRuns"]:
-        """Return the runs of each case; `case_of` maps the number of a subject to the index of its case."""
+        """Return the runs of each case.
+
+        `case_of` maps the number of a subject to the index of its case.
+        """
         case = np.array([case_of[number] for number in self.columns["subject"].tolist()], np.intp)
         order = np.argsort(case, kind="stable")
         edges, runs = np.searchsorted(case[order], np.arange(cases + 1)).tolist(), self.part(order)
@@ -122,7 +133,9 @@ class CaseRuns:
         return [self.subjects[number] for number in dict.fromkeys(self.columns["subject"].tolist())]
 
     def of_newest_kind(self, group: Group) -> "CaseRuns":
-        """Return the runs whose figures of a group are of the newest run's kind; all for a group without kinds.
+        """Return the runs whose figures of a group are of the newest run's kind.
+
+        All are returned for a group without kinds.
 
         A mean of two kinds (another meter, another metric) would be meaningless; the newest is the
         one that the user means.

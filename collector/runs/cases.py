@@ -1,4 +1,7 @@
-"""Cases: which runs belong to one case or series, which cannot be compared, the names of cases, and the classes of energies."""
+"""Cases decide which runs belong together and which cannot be compared.
+
+They are named here, and energies get their classes. Runs belong to one case or series.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,7 +21,10 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True, order=True)
 class EnergyClass:
-    """The class in which energies are ranked, as text its scope, and its provenance if not measured: `board-input, replayed`."""
+    """The class in which energies are ranked.
+
+    As text it is its scope, and its provenance if not measured: `board-input, replayed`.
+    """
 
     scope: Scope
     provenance: str
@@ -33,13 +39,19 @@ class EnergyClass:
 
     @property
     def preference(self) -> tuple[bool, int]:
-        """The sort key of classes, which do not rank with each other: measured ones first, then the widest scope."""
+        """The sort key of classes, which do not rank with each other.
+
+        Measured ones come first, then the widest scope.
+        """
         return not self.is_measured, WIDEST_FIRST.index(self.scope)
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentSegment:
-    """Since when the runs of a case show the present level of the board, and why; `earlier` runs came before and do not count."""
+    """Since when the runs of a case show the present level of the board, and why.
+
+    `earlier` runs came before and do not count.
+    """
 
     since_ns: int
     reason: str

@@ -1,4 +1,7 @@
-"""The content of a store: its runs, and omissions with reasons; and documents, as printed by `edgemeter run --format json`."""
+"""The content of a store or document: its runs, and omissions with reasons.
+
+Documents are as printed by `edgemeter run --format json`.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,7 +21,10 @@ _AT_ONCE = 500  # Values in one statement.
 
 
 class LeftOut(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A run, or a part of one, that is left out, and why; `run` is None if even its id could not be read, `device` if unknown."""
+    """A run, or a part of one, that is left out, and why.
+
+    `run` is None if even its id could not be read, `device` if unknown.
+    """
 
     run: str | None
     reason: str
@@ -39,7 +45,10 @@ class StoreContents:
 
 
 def oldest_first(runs: Iterable[RunRecord]) -> list[RunRecord]:
-    """Return `runs` in the order of their start, then of device and numbers, independent of the store."""
+    """Return `runs` in the order of their start, then of device and numbers.
+
+    The order does not depend on the store.
+    """
     return sorted(
         runs, key=lambda run: (run.started_at_ns, run.device, run.session or 0, run.seq or 0)
     )
@@ -55,7 +64,9 @@ class _Identity(msgspec.Struct, frozen=True):
 
 
 def read_document(path: Path) -> StoreContents:
-    """Return the runs in a document, oldest first, with their samples; those of a newer schema or damaged are left out.
+    """Return the runs in a document, oldest first, with their samples.
+
+    Those of a newer schema or damaged are left out.
 
     Raises:
         ConfigError: it cannot be read, is not such a document, or no run in it can be read.
@@ -99,7 +110,10 @@ def unread_run(skipped: SkippedRecord) -> LeftOut:
 
 
 def left_out_of(ledger: Ledger) -> list[LeftOut]:
-    """Return the entries of a ledger's quarantine, except runs in the ledger: runs rejected by InfluxDB are quarantined too."""
+    """Return the entries of a ledger's quarantine, except runs in the ledger.
+
+    Runs rejected by InfluxDB are quarantined too.
+    """
     messages = [(_identity(entry.payload), entry.reason) for entry in ledger.quarantined()]
     named = [(identity, reason) for identity, reason in messages if identity is not None]
     ids = sorted({identity.id for identity, _ in named})

@@ -67,7 +67,10 @@ def figure_words(figures: Iterable[Figure]) -> list[str]:
 
 
 def metric_called(text: str) -> str:
-    """Return the title of the metric of accuracy with that name or title: `AP` for `ap`; empty if there is none."""
+    """Return the title of the metric of accuracy with that name or title.
+
+    `AP` is returned for `ap`; the text is empty if there is none.
+    """
     return next(
         (
             metric.title

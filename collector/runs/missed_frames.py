@@ -1,4 +1,7 @@
-"""Why frames at a steady rate were missed, and in which consecutive rows, from the run's raw samples."""
+"""Why frames at a steady rate were missed, and in which consecutive rows.
+
+Both are from the run's raw samples.
+"""
 
 from dataclasses import dataclass
 
@@ -17,7 +20,10 @@ MOST_ROWS = 10  # Limit of the table; JSON has all.
 
 @dataclass(frozen=True, slots=True)
 class MissedRow:
-    """Consecutive missed frames: start, number, and the clock and temperature then; None if unknown."""
+    """Consecutive missed frames: start, number, and the clock and temperature then.
+
+    A value is None if it is unknown.
+    """
 
     from_s: float
     frames: int
@@ -28,7 +34,10 @@ class MissedRow:
 
 @dataclass(frozen=True, slots=True)
 class MissedFrames:
-    """The missed frames by reason: dropped for newer ones, given up after the schedule; late for one of three reasons."""
+    """The missed frames by reason.
+
+    They were dropped for newer ones, given up after the schedule, or late for one of three reasons.
+    """
 
     frames: int
     dropped: int
@@ -40,7 +49,10 @@ class MissedFrames:
 
 
 def missed_frames(run: RunRecord) -> MissedFrames | None:
-    """Return why frames of a run were missed, the longest rows first; None for a run without frames, or without raw samples."""
+    """Return why frames of a run were missed, the longest rows first.
+
+    It returns None for a run without frames, or without raw samples.
+    """
     steady = run.steady
     times = FrameTimes.of_series(run.samples, steady.rate_per_s) if steady else None
     if steady is None or times is None:

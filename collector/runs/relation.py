@@ -1,4 +1,6 @@
-"""How two cases relate: projections of their identity, the fields that must be equal for a comparison, and the marks of differences.
+"""How two cases relate is decided by projections of their identity.
+
+This also has the fields that must be equal for a comparison, and the marks of differences.
 
 The projections are the series of a trend, the same case elsewhere or after a change, and the hash
 of a point's tag.
@@ -54,7 +56,10 @@ def load_text(key: CaseKey) -> str:
 
 
 def likeness(key: CaseKey) -> tuple[object, ...]:
-    """Return the values that must be equal for a comparison, in the order of `EQUAL`: ten thousand cases have few combinations."""
+    """Return the values that must be equal for a comparison, in the order of `EQUAL`.
+
+    Ten thousand cases have few combinations of them.
+    """
     values = _equal_values(key)
     return values if key.generates else (*values[:_PRECISION], None, *values[_PRECISION + 1 :])
 
@@ -83,7 +88,10 @@ class MarkedDifference(NamedTuple):
 
 
 class Relation(NamedTuple):
-    """How a case relates to another: not comparable because of these fields, or comparable with these marks."""
+    """How a case relates to another.
+
+    It is not comparable because of these fields, or comparable with these marks.
+    """
 
     unlike: tuple[IdentityField, ...]
     marked: tuple[MarkedDifference, ...]
@@ -107,7 +115,10 @@ def relation(case: CaseKey, other: CaseKey) -> Relation:
 # Called for each figure of a case.
 @lru_cache(maxsize=256)
 def why_other_load(case: CaseKey, other: CaseKey) -> str:
-    """Return why speed and energy of two cases cannot be compared, not even of two models; empty if they can."""
+    """Return why speed and energy of two cases cannot be compared; empty if they can.
+
+    This also holds for cases of two models.
+    """
     titles = [
         field.title
         for field in relation(case, other).unlike

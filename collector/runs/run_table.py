@@ -93,7 +93,10 @@ _KIND_OF_TYPE: dict[type, ColumnKind] = {
 
 
 def _columns_of(kind: msgspec.inspect.Type, prefix: str = "") -> Iterator[RunColumn]:
-    """Yield the columns of a struct of the record, those of nested structs last, without the raw samples."""
+    """Yield the columns of a struct of the record, without the raw samples.
+
+    Those of nested structs come last.
+    """
     structs = []
     for member in kind.fields if isinstance(kind, msgspec.inspect.StructType) else ():
         path, inner = f"{prefix}{member.name}", member.type

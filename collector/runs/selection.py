@@ -1,4 +1,6 @@
-"""Runs selected from a store by one text: `PATH[?KEY=VALUE[&KEY=VALUE...]]`; those of a ledger are read one by one.
+"""Runs are selected from a store by one text: `PATH[?KEY=VALUE[&KEY=VALUE...]]`.
+
+Those of a ledger are read one by one.
 
 A path is a ledger, a document of `edgemeter run --format json`, a bundle, or a folder of these; by
 default the ledger in $EDGEMETER_HOME. The kind of a file is detected by its first bytes.
@@ -50,7 +52,10 @@ class RunSelection:
     unreadable: list[LeftOut] = field(default_factory=list)
 
     def runs(self, *, with_samples: bool = False) -> Iterator[RunRecord]:
-        """Yield the selected runs, those of a ledger in order of receipt, samples on request; raises ConfigError for an invalid file."""
+        """Yield the selected runs, those of a ledger in order of receipt.
+
+        Samples are read on request. It raises ConfigError for an invalid file.
+        """
         self.unreadable.clear()
         for run in self._every(self.where, with_samples):
             if self._is_wanted(run):
@@ -133,7 +138,10 @@ def parse_selection(text: str) -> RunSelection:
 
 
 def selections_of(where: str, selectors: Mapping[str, str]) -> RunSelection:
-    """Return the selection of the runs at `where` (empty: the default ledger) by keys of `SELECTORS` and `TIMES`; as `parse_selection`."""
+    """Return the selection of the runs at `where` by keys of `SELECTORS` and `TIMES`.
+
+    An empty `where` is the default ledger. It raises as `parse_selection` does.
+    """
     unknown = [name for name in selectors if name not in SELECTORS and name not in TIMES]
     if unknown:
         raise ConfigError(f"{unknown[0]!r} is not a selector: choose from {_known()}")

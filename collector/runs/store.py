@@ -76,7 +76,10 @@ CaseVersion = tuple[tuple[int, int, int, int], ...]
 
 
 class SubjectRuns(NamedTuple):
-    """The runs of a subject: their number up to which row and time, and how many of them differ from their siblings."""
+    """The runs of a subject, and how many of them differ from their siblings.
+
+    `runs` is their number, up to the row `newest_row` and the time `newest_ns`.
+    """
 
     number: int
     subject: RunSubject
@@ -113,15 +116,24 @@ class RunStore(ABC):
 
     @abstractmethod
     def records(self, rows: Sequence[int], *, with_samples: bool = False) -> list[RunRecord]:
-        """Return the records of these rows that can be read, in the order of their rows, with raw samples on request."""
+        """Return the records of these rows that can be read, in the order of their rows.
+
+        Raw samples are read on request.
+        """
 
     @abstractmethod
     def contents(self, *, with_samples: bool = False) -> StoreContents:
-        """Return every run that can be read, oldest first, and the omissions; raw samples on request."""
+        """Return every run that can be read, oldest first, and the omissions.
+
+        Raw samples are read on request.
+        """
 
     @abstractmethod
     def left_out(self) -> list[LeftOut]:
-        """Return the entries without a row: quarantined messages, and parts of a document that are not runs."""
+        """Return the entries without a row.
+
+        They are quarantined messages, and parts of a document that are not runs.
+        """
 
     @abstractmethod
     def left_out_count(self) -> int:
@@ -160,7 +172,10 @@ class RunStore(ABC):
     def columns(
         self, condition: str, *values: Any, names: Sequence[str] = EVERY_COLUMN
     ) -> CaseRuns:
-        """Return the runs that fulfil a condition in SQL, in any order, with the columns of these names."""
+        """Return the runs that fulfil a condition in SQL, with the columns of these names.
+
+        They are in any order.
+        """
         names = tuple(dict.fromkeys(names))
         rows = self.query(
             f"SELECT {', '.join(map(read_as, names))} FROM runs WHERE {condition}",  # noqa: S608 - our own names
@@ -177,7 +192,10 @@ class RunStore(ABC):
     def runs_of_cases(
         self, cases: Sequence[Sequence[SubjectRuns]], names: Sequence[str] = EVERY_COLUMN
     ) -> list[CaseRuns]:
-        """Return the runs of each case, given all its subjects, oldest first, with the columns of these names."""
+        """Return the runs of each case, given all its subjects, oldest first.
+
+        They have the columns of these names.
+        """
         case_of = {member.number: case for case, members in enumerate(cases) for member in members}
         read = [
             self.columns(f"subject IN ({_marks(part)})", *part, names=names)
@@ -186,7 +204,10 @@ class RunStore(ABC):
         return joined(read).oldest_first().by_case(case_of, len(cases))
 
     def runs_of(self, members: Sequence[SubjectRuns]) -> CaseRuns:
-        """Return the runs of a case, given all its subjects, oldest first; those of the last cases are cached."""
+        """Return the runs of a case, given all its subjects, oldest first.
+
+        Those of the last cases are cached.
+        """
         version = version_of(members)
         runs = self._remembered.get(version)
         if runs is None:
@@ -201,7 +222,10 @@ class RunStore(ABC):
         return runs
 
     def record(self, row: int, *, with_samples: bool = False) -> RunRecord:
-        """Return the record of a row; raises UnavailableError if it cannot be read, or no longer exists."""
+        """Return the record of a row.
+
+        It raises UnavailableError if the record cannot be read, or no longer exists.
+        """
         records = self.records([row], with_samples=with_samples)
         if not records:
             raise UnavailableError(
@@ -234,7 +258,10 @@ class LedgerStore(RunStore):
             ]
 
     def contents(self, *, with_samples: bool = False) -> StoreContents:
-        """Return each run with the time of its receipt if its own cannot be true; see `RunStore`."""
+        """Return each run with the time of its receipt if its own cannot be true.
+
+        See `RunStore`.
+        """
         unread: list[LeftOut] = []
         with open_ledger(self.place, "read") as ledger:
             entries = ledger.records(
@@ -336,7 +363,9 @@ class MemoryStore(RunStore):
 
 
 def open_store(*where: str) -> RunStore:
-    """Return the store at each `where` (file, id of a run, or PostgreSQL ledger), several read as one.
+    """Return the store at each `where`, several read as one.
+
+    `where` is a file, the id of a run, or a PostgreSQL ledger.
 
     A ledger is read in place; all else is read into memory.
 

@@ -1,1 +1,4 @@
-"""The output of a comparison: its sentence, its table, the comment of a pull request, and its charts."""
+"""The output of a comparison is a sentence, a table, charts, and a comment.
+
+The comment is that of a pull request.
+"""

@@ -1,4 +1,7 @@
-"""The Markdown comment of a pull request on a change against its baseline: the outcome first, then the worst cases."""
+"""The Markdown comment of a pull request on a change against its baseline.
+
+The outcome is first, then the worst cases.
+"""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -28,7 +31,10 @@ _ESCAPED = str.maketrans({character: f"&#{ord(character)};" for character in "|<
 
 
 def to_markdown(comparison: Comparison, sides: Sequence[str]) -> str:
-    """Return the comment on two sides, at most as long as may be posted; omitted cases are counted."""
+    """Return the comment on two sides, at most as long as may be posted.
+
+    Omitted cases are counted.
+    """
     gate = comparison.gate
     compared = comparison.compared
 
@@ -98,7 +104,10 @@ def _how_much(compared: Sequence[ComparedCase]) -> str:
 
 
 def _line(row: ComparedCase, names: Sequence[str], *, is_named: bool) -> str:
-    """Return the line of a case in the table; with a letter, it `is_named` as what it is compared with."""
+    """Return the line of a case in the table.
+
+    With a letter, it `is_named` as the case that it is compared with.
+    """
     name = f"{named(row.case.key)} against {named(row.reference.key)}" if is_named else row.name
     failing = [
         f"**fail: {_escaped(finding.limit.text)}**"

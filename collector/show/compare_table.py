@@ -1,4 +1,7 @@
-"""A comparison on a terminal: the sentence, a table of the cases, the choice, the gate, and notes."""
+"""A comparison on a terminal.
+
+It is the sentence, a table of the cases, the choice, the gate, and notes.
+"""
 
 import math
 from collections import Counter
@@ -61,7 +64,10 @@ ROWS_SHOWN, ROWS_OF_ALL, FEWEST_ROWS = 60, 120, 12
 
 
 def show_answer(comparison: Comparison, console: Console) -> None:
-    """Print the sentence and the table of a comparison; of many cases those that differ most from the reference."""
+    """Print the sentence and the table of a comparison.
+
+    Of many cases those that differ most from the reference are shown.
+    """
     letters = words.has_letters(comparison)
     print_text(console, words.headline(comparison), "bold")
     short = shortened(comparison)
@@ -113,7 +119,10 @@ def show_comparison(comparison: Comparison, console: Console) -> None:
 
 
 def shortened(comparison: Comparison) -> Comparison:
-    """Return the comparison with a readable number of rows: the reference's in each group, and those that differ most from it."""
+    """Return the comparison with a readable number of rows.
+
+    They are the reference's in each group, and those that differ most from it.
+    """
     groups = comparable(comparison.rows)
     limit = min(ROWS_SHOWN, max(FEWEST_ROWS, ROWS_OF_ALL // max(1, len(groups))))
     rows: list[ComparedCase] = []
@@ -127,7 +136,10 @@ def shortened(comparison: Comparison) -> Comparison:
 
 
 def _apart(row: ComparedCase) -> tuple[bool, float]:
-    """Order rows by the distance of the latency from the reference's, in either direction; the reference's own come first."""
+    """Order rows by the distance of the latency from the reference's, in either direction.
+
+    The reference's own come first.
+    """
     p50_ms, other = row.case.p50_ms, row.reference.p50_ms
     is_ranked = p50_ms and other and min(p50_ms.value, other.value) > 0 and not row.not_ranked
     return row.is_reference, abs(
@@ -195,7 +207,10 @@ def _columns(
 
 
 def _beside(values: Sequence[str], changes: Sequence[str]) -> list[str]:
-    """Return each value with its change in one cell, both aligned, so that a narrow terminal always shows both."""
+    """Return each value with its change in one cell, both aligned.
+
+    So a narrow terminal always shows both.
+    """
     value_width, change_width = max(map(len, values)), max(map(len, changes))
     return [
         f"{value:>{value_width}}  {change:>{change_width}}".rstrip()
@@ -204,7 +219,10 @@ def _beside(values: Sequence[str], changes: Sequence[str]) -> list[str]:
 
 
 def _settings(cases: Sequence[CaseSummary]) -> list[str]:
-    """Return each case's precision, and other settings that distinguish it among those of its model and device."""
+    """Return each case's precision, and other settings that distinguish it.
+
+    It is distinguished among those of its model and device.
+    """
     precisions, runtimes = (
         [case.key.precision for case in cases],
         [case.key.runtime_text for case in cases],
@@ -220,7 +238,10 @@ def _settings(cases: Sequence[CaseSummary]) -> list[str]:
 
 
 def shown_figures(cases: Sequence[CaseSummary], highest_rank: int = 1) -> list[Figure]:
-    """Return the figures that have a column, the memory last; calls of a language model have no latency, and the energy is a token's."""
+    """Return the figures that have a column, the memory last.
+
+    Calls of a language model have no latency, and the energy is a token's.
+    """
     always = {MEMORY, *map(speed_of, cases)}
     entries = [
         entry
@@ -235,7 +256,10 @@ def shown_figures(cases: Sequence[CaseSummary], highest_rank: int = 1) -> list[F
 
 
 def figure_heading(entry: Figure, cases: Sequence[CaseSummary]) -> str:
-    """Return the heading of a figure; for token rates with the number of tokens if all cases have the same: `pp 512 t/s`."""
+    """Return the heading of a figure.
+
+    For token rates it has the number of tokens if all cases have the same: `pp 512 t/s`.
+    """
     if entry.name == ACCURACY:
         return (
             words.only(metric_name(case.accuracy.metric) for case in cases if case.accuracy)
@@ -262,7 +286,10 @@ def figure_in_column(entry: Figure, case: CaseSummary) -> CaseFigure | None:
 
 
 def _change(name: str, row: ComparedCase) -> str:
-    """Return the change of a figure, with a sign if it is not better or worse; in parentheses if it is not decided."""
+    """Return the change of a figure, with a sign if it is not better or worse.
+
+    It is in parentheses if it is not decided.
+    """
     change = row.decisions.get(name)
     if (
         change is None
@@ -311,7 +338,10 @@ def _shared(rows: Sequence[ComparedCase]) -> str:
 
 
 def _lines(comparison: Comparison) -> Iterator[str]:
-    """Yield the lines below the tables: each case in a sentence, the choice, the gate, and notes on the cases."""
+    """Yield the lines below the tables.
+
+    They are each case in a sentence, the choice, the gate, and notes on the cases.
+    """
     compared = comparison.compared
     if 1 < len(compared) <= SENTENCES_SHOWN:
         yield from (f"{row.name}: {words.decisions_text(row)}" for row in compared)
@@ -379,7 +409,11 @@ def notes_on(comparison: Comparison) -> Iterator[str]:
 
 
 def _legend(comparison: Comparison, rows: Sequence[ComparedCase]) -> Iterator[str]:
-    """Yield how to choose among cases, the meaning of the signs after changes, and the confidence of the intervals."""
+    """Yield the legend of choices, signs and intervals.
+
+    It says how to choose among cases, the meaning of the signs after changes, and the confidence of
+    the intervals.
+    """
     is_chosen = comparison.choice or comparison.gate or not words.has_letters(comparison)
     if not is_chosen and any(words.outcome_of(row) == words.IN_PART for row in rows):
         yield "some figures are better and others worse: choose with --require or --cheapest"

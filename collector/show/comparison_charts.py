@@ -1,4 +1,7 @@
-"""The charts of a comparison, each for comparable cases, and a text on the cases that are missing in them."""
+"""The charts of a comparison, each for comparable cases.
+
+A text names the cases that are missing in them.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,7 +55,9 @@ class Charts:
 def latency_against_accuracy(
     comparison: Comparison, styles: SeriesStyles, *, with_boards: bool = False
 ) -> Charts:
-    """Return latency against accuracy, a chart for each task, set of data, scenario, load and metric.
+    """Return charts of latency against accuracy.
+
+    There is one for each task, set of data, scenario, load and metric.
 
     With `with_boards` the table behind it also has each board of a combined row, which a page shows
     if one of them was selected.
@@ -72,7 +77,10 @@ def latency_against_accuracy(
 def energy_against_accuracy(
     comparison: Comparison, styles: SeriesStyles, *, with_boards: bool = False
 ) -> Charts:
-    """Return energy against accuracy, as `latency_against_accuracy`, with a chart for each class of energies."""
+    """Return energy against accuracy, as `latency_against_accuracy` does.
+
+    There is a chart for each class of energies.
+    """
     having = [row for row in comparison.rows if row.case.energy and ENERGY in row.case.figures]
     charts = [
         _against_accuracy(
@@ -101,7 +109,10 @@ def energy_against_accuracy(
 
 
 def distribution_chart(run: RunRecord, steps: int) -> Chart | None:
-    """Return the share of queries at most as slow, at even ranks including the extremes; None without usable raw samples."""
+    """Return the share of queries at most as slow; None without usable raw samples.
+
+    It is at even ranks, including the extremes.
+    """
     latency_series = next(
         (series for series in run.samples if series.name == "latency" and series.unit == "ns"), None
     )
@@ -132,7 +143,10 @@ def anchor(row: ComparedCase) -> str:
 
 
 def facts(row: ComparedCase) -> dict[str, str | float | None]:
-    """Return the `data-...` attributes by which a script filters a chart or a table; a row of several boards has no device."""
+    """Return the `data-...` attributes by which a script filters a chart or a table.
+
+    A row of several boards has no device.
+    """
     names = ("fleet", "device", "model", "runtime", "precision")
     attributes: dict[str, str | float | None] = {
         f"data-{name}": getattr(row.case.key, name) for name in names

@@ -1,4 +1,7 @@
-"""The formats of one model on a terminal: a row each with size, accuracy, latency and energy, and the recommended one."""
+"""The formats of one model on a terminal, and the recommended one.
+
+Each has a row with size, accuracy, latency and energy.
+"""
 
 from collections.abc import Mapping
 
@@ -17,7 +20,10 @@ from edgemeter.collector.show.compare_table import figure_heading, notes_on, sho
 
 
 def show_formats(comparison: Comparison, sizes_mb: Mapping[str, float], console: Console) -> None:
-    """Print the table of the formats, with `sizes_mb` by the names of the cases, the choice, and notes on the runs."""
+    """Print the table of the formats, the choice, and notes on the runs.
+
+    `sizes_mb` are by the names of the cases.
+    """
     names, cases = [row.name for row in comparison.rows], [row.case for row in comparison.rows]
     columns = [
         TableColumn("format", names, "left", always=True),

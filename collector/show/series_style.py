@@ -1,4 +1,7 @@
-"""Series styles: the colour and the shape of a series in all charts of a page, distinguishable without colour too."""
+"""Series styles are the colour and the shape of a series in all charts of a page.
+
+Series are distinguishable without colour too.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -40,7 +43,10 @@ def numbered_style(index: int) -> SeriesStyle:
 
 @dataclass(frozen=True, slots=True)
 class SeriesStyles:
-    """The styles of all series: devices if there are several (or board types), else runtimes; the reference is the star.
+    """The styles of all series.
+
+    They are devices if there are several (or board types), else runtimes; the reference is the
+    star.
 
     If nothing is compared with it, as with a single device, its cases are ordinary series.
     """
@@ -56,7 +62,10 @@ class SeriesStyles:
         return row.is_reference and self.has_reference
 
     def series(self, row: ComparedCase) -> str:
-        """Return the name of the series that `row` belongs to; that of the reference is `reference`."""
+        """Return the name of the series that `row` belongs to.
+
+        That of the reference is `reference`.
+        """
         if self.is_reference(row):
             return "reference"
         if self.by_board:
@@ -75,7 +84,10 @@ class SeriesStyles:
 
 
 def assign_styles(rows: Sequence[ComparedCase], most_devices: int | None = None) -> SeriesStyles:
-    """Return a style for each series of the page, the same in every chart; with more devices than `most_devices`, their board types."""
+    """Return a style for each series of the page, the same in every chart.
+
+    With more devices than `most_devices` the series are their board types.
+    """
     compared_rows = [row for row in rows if not row.is_reference]
     device_rows = compared_rows or rows
     devices = {row.case.device for row in device_rows}

@@ -1,4 +1,7 @@
-"""A comparison in words: its headline, the decision on each figure, the choice, the gate, and the names of cases."""
+"""A comparison in words.
+
+These are its headline, the decision on each figure, the choice, the gate, and the names of cases.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -41,7 +44,10 @@ SMALLEST = 1e-9  # A ratio next to 0 has no inverse.
 
 
 def headline(comparison: Comparison) -> str:
-    """Return the result of a comparison in a line: for several cases how many are better, worse or neither; and the recommendation."""
+    """Return the result of a comparison in a line, with the recommendation.
+
+    For several cases it says how many are better, worse or neither.
+    """
     rows = comparison.compared
     if not rows:
         return (
@@ -85,12 +91,18 @@ def outcome_of(row: ComparedCase) -> str:
 
 
 def outcome_words(name: str, row: ComparedCase) -> str:
-    """Return the outcome of a figure; or that it is within the limit, if a gate passes an undecided one."""
+    """Return the outcome of a figure.
+
+    If a gate passes an undecided one, it is that the figure is within the limit.
+    """
     return WITHIN if name in row.within_limits else row.decisions[name].outcome
 
 
 def decisions_text(row: ComparedCase) -> str:
-    """Return the decisions on a case: `latency is better, -14% (-19 to -9%); no difference in AP above 0.5 points`."""
+    """Return the decisions on a case.
+
+    An example is `latency is better, -14% (-19 to -9%); no difference in AP above 0.5 points`.
+    """
     if not row.decisions:
         reasons = [*filter(None, (row.not_ranked,)), *not_compared(row).values()]
         return f"no figure compares ({next(iter(reasons), 'none is on both sides')})"
@@ -208,7 +220,10 @@ def requirement_text(requirement: Requirement) -> str:
 
 
 def requirement_value(requirement: Requirement) -> str:
-    """Return the value for a requirement, with the deciding interval or why there is none, and how to get one."""
+    """Return the value for a requirement, with the deciding interval.
+
+    Without an interval it says why there is none, and how to get one.
+    """
     limit = requirement.limit
     if requirement.value is None:
         return requirement.reason
@@ -223,7 +238,10 @@ def requirement_value(requirement: Requirement) -> str:
 
 
 def gate_headline(gate: Gate) -> str:
-    """Return the outcome in a few words: `fails slower:5%`, `inconclusive, which fails: slower:5%`."""
+    """Return the outcome in a few words.
+
+    Examples are `fails slower:5%` and `inconclusive, which fails: slower:5%`.
+    """
     limits = listed(
         list(
             dict.fromkeys(
@@ -265,7 +283,10 @@ def gate_lines(comparison: Comparison, gate: Gate) -> Iterator[str]:
 
 
 def finding_text(finding: GateFinding, row: ComparedCase | None) -> str:
-    """Return the change that decided a limit: `latency +7.6% (+7.0 to +8.1%)`; if it is open, how many more runs would decide it."""
+    """Return the change that decided a limit: `latency +7.6% (+7.0 to +8.1%)`.
+
+    If it is open, the text says how many more runs would decide it.
+    """
     change, limit = finding.change, finding.limit
     if change is None or row is None:
         return finding.reason
@@ -279,7 +300,10 @@ def finding_text(finding: GateFinding, row: ComparedCase | None) -> str:
 
 
 def figure_text(entry: Figure, figure: CaseFigure | None, unit: str = "") -> str:
-    """Return a figure as `140 ms ± 4%` or `0.404 (0.331 to 0.480)`, without the unit if none is given; "-" without a value."""
+    """Return a figure as `140 ms ± 4%` or `0.404 (0.331 to 0.480)`.
+
+    It is without the unit if none is given, and "-" without a value.
+    """
     if figure is None:
         return number_text.ABSENT
     value = f"{entry.shown(figure.value)} {unit}".rstrip()
@@ -350,7 +374,10 @@ def change_parts(name: str, change: Decision, *limits: float) -> tuple[str, str]
 
 
 def change_text(name: str, change: Decision) -> str:
-    """Return a change as `-14%`, a large one as `4.9 times as long`, for shares and accuracies as `-9.9 points`."""
+    """Return a change as `-14%`, a large one as `4.9 times as long`.
+
+    For shares and accuracies it is as `-9.9 points`.
+    """
     return change_parts(name, change)[0]
 
 
@@ -366,7 +393,10 @@ def is_identical(change: Decision) -> bool:
 
 
 def outcome_text(decision: Decision) -> str:
-    """Return the outcome with its margin or remedy: `no difference above 3%`, `inconclusive; about 4 more runs would decide`."""
+    """Return the outcome with its margin or remedy.
+
+    Examples are `no difference above 3%` and `inconclusive; about 4 more runs would decide`.
+    """
     if decision.outcome == "no difference":
         return f"no difference above {margin_text(decision)}"
     return "; ".join(filter(None, (decision.outcome, what_decides(decision))))
@@ -378,7 +408,9 @@ def margin_text(decision: Decision) -> str:
 
 
 def what_decides(decision: Decision) -> str:
-    """Return how many more runs would decide: `about 6 more runs would decide: measure with --repeats 9`; empty if nothing is open.
+    """Return how many more runs would decide; empty if nothing is open.
+
+    An example is `about 6 more runs would decide: measure with --repeats 9`.
 
     Without an interval that number is unknown: `3 runs give an interval: measure with --repeats 3`.
     """
@@ -403,7 +435,10 @@ def what_decides(decision: Decision) -> str:
 
 
 def assumed_in_changes(decisions: Iterable[Decision]) -> Iterator[str]:
-    """Yield the assumed scatter in the intervals of changes between sessions and between days, which too few runs cannot show."""
+    """Yield the scatter that is assumed in the intervals of changes.
+
+    It is that between sessions and between days, which too few runs cannot show.
+    """
     assumed = [
         (decision.evidence.assumed.between, decision.evidence.assumed.sd)
         for decision in decisions
@@ -417,14 +452,20 @@ def assumed_in_changes(decisions: Iterable[Decision]) -> Iterator[str]:
 
 
 def confidence_text(*confidences: float) -> str:
-    """Return the confidence of intervals as `97.5%`, for several as `95% to 98.3%`; never as 100%."""
+    """Return the confidence of intervals as `97.5%`, for several as `95% to 98.3%`.
+
+    It is never 100%.
+    """
     ends = sorted({100 * confidence for confidence in (min(confidences), max(confidences))})
     decimals = number_text.telling_decimals(ends, 1, 100)
     return " to ".join(f"{round(end, decimals):g}%" for end in ends)
 
 
 def decided_together(changes: Iterable[Decision]) -> str:
-    """Return the confidence of the intervals of a comparison; empty if each is 95%, or there is none."""
+    """Return the confidence of the intervals of a comparison.
+
+    It is empty if each is 95%, or there is none.
+    """
     confidences = [
         change.confidence
         for change in changes
@@ -452,7 +493,10 @@ def listed(texts: Sequence[str], limit: int = 4) -> str:
 
 
 def level_text(case: CaseSummary) -> str:
-    """Return since when the runs of a case count, and the number of earlier ones; empty if all count."""
+    """Return since when the runs of a case count, and the number of earlier ones.
+
+    It is empty if all count.
+    """
     return (
         f"{case.segment.words}; {number_text.count(case.segment.earlier, 'earlier run')} left out"
         if case.segment
@@ -461,7 +505,10 @@ def level_text(case: CaseSummary) -> str:
 
 
 def level_of_boards(boards: Sequence[ComparedCase]) -> str:
-    """Return since when the runs of boards of one type count, on how many of them, and the number of earlier ones; empty if all count."""
+    """Return since when the runs of boards of one type count, and on how many boards.
+
+    It also has the number of earlier runs, and is empty if all count.
+    """
     segments = [board.case.segment for board in boards if board.case.segment]
     days = sorted(number_text.stamp(segment.since_ns)[:10] for segment in segments)
     period = " to ".join(dict.fromkeys((days[0], days[-1]))) if days else ""
@@ -474,7 +521,10 @@ def level_of_boards(boards: Sequence[ComparedCase]) -> str:
 
 
 def case_names(cases: Sequence[CaseSummary]) -> list[str]:
-    """Return a short name for each case: precision and runtime, and other fields that distinguish cases of one device."""
+    """Return a short name for each case.
+
+    It is precision and runtime, and other fields that distinguish cases of one device.
+    """
     models = [case.key.model for case in cases]
     parts = [
         *([models] if len(set(models)) > 1 else []),
@@ -504,7 +554,10 @@ def case_names(cases: Sequence[CaseSummary]) -> list[str]:
 def telling_parts(
     cases: Sequence[CaseSummary], shown_texts: Sequence[Sequence[str]]
 ) -> list[list[str]]:
-    """Return the fields that distinguish the cases, each a text for every case; `shown_texts` are those that a reader sees anyway."""
+    """Return the fields that distinguish the cases, each a text for every case.
+
+    `shown_texts` are those that a reader sees anyway.
+    """
     names_of_data = {case.key.dataset_sha256: case.subject.dataset.name for case in cases}
     # If two data sets have one name, the start of their hashes distinguishes them.
     is_clear = len(set(names_of_data.values())) == len(names_of_data)
@@ -525,7 +578,10 @@ def telling_parts(
 
 
 def load_words(key: CaseKey) -> str:
-    """Return the load of a case and its concurrent models, after a comma; empty for single calls of one model."""
+    """Return the load of a case and its concurrent models, after a comma.
+
+    It is empty for single calls of one model.
+    """
     return f", {load}" if (load := load_text(key)) else ""
 
 
