@@ -1,4 +1,7 @@
-"""Odd boards: those of a type whose figures are far from the median of all, judged by the median absolute deviation (MAD)."""
+"""Odd boards are those of a type whose figures are far from the median of all.
+
+They are judged by the median absolute deviation (MAD).
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +25,11 @@ LIMIT = 3.6
 
 @dataclass(frozen=True, slots=True)
 class OddBoard:
-    """A board that differs from its peers: by how much (per cent or points), over how many cases, and by how many standard deviations."""
+    """A board that differs from its peers.
+
+    It has by how much (per cent or points), over how many cases, and by how many standard
+    deviations.
+    """
 
     device: str
     apart: float
@@ -43,7 +50,10 @@ class BoardType:
 
 
 def board_types(history: History, name: str, keys: Sequence[SeriesKey]) -> Iterator[BoardType]:
-    """Yield every board type among the series `keys`, by fleet and name; boards of unknown type are each on their own."""
+    """Yield every board type among the series `keys`, by fleet and name.
+
+    Boards of unknown type are each on their own.
+    """
     metric = METRICS[name]
     floor = 1.5 if metric.rule.scale == "log" else metric.rule.matters / 2
     boards = (
@@ -83,7 +93,10 @@ def board_types(history: History, name: str, keys: Sequence[SeriesKey]) -> Itera
 def _levels(
     history: History, metric: TrendMetric, members: Sequence[SeriesKey]
 ) -> tuple[dict[str, dict[SeriesKey, float]], str | None]:
-    """Return for each board the median of its recent runs in each case, on the metric's scale, and the kind of the figures."""
+    """Return for each board the median of its recent runs in each case.
+
+    It is on the metric's scale, with the kind of the figures.
+    """
     runs = history.columns(
         members, names_of([metric]), max(map(history.last_day, members)) - LATELY_DAYS + 1
     )
@@ -107,7 +120,10 @@ def _levels(
 
 
 def scores(effects: Mapping[str, float], floor: float) -> list[tuple[str, float, float]]:
-    """Return how far each board is from the median, also in standard deviations (1.4826 MAD); the farthest first."""
+    """Return how far each board is from the median, the farthest first.
+
+    The distance is also in standard deviations (1.4826 MAD).
+    """
     centre = median(effects.values())
     spread = max(1.4826 * median(abs(effect - centre) for effect in effects.values()), floor)
     distances = (

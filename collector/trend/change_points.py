@@ -1,4 +1,6 @@
-"""The change points of a series: its steps in order, each found with the data of its time, and the current level.
+"""The change points of a series are its steps in order, and its current level.
+
+Each step is found with the data of its time.
 
 History is scanned as a monitor would have done: the last points up to a day, back to the last step;
 at every fifth point, and at the newest. Many series are scanned together, so that thousands take
@@ -58,7 +60,10 @@ _DeclaredStep = tuple[int, float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """A step at an index of the days: the first point of the new level, and the earliest and latest index that fit nearly as well."""
+    """A step at an index of the days, the first point of the new level.
+
+    It also has the earliest and latest index that fit nearly as well.
+    """
 
     place: int
     low: int
@@ -68,7 +73,10 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """The points from `begin` to before `end` are at another level, by `size`; later ones are back."""
+    """The points from `begin` to before `end` are at another level, by `size`.
+
+    Later points are back at the level before.
+    """
 
     begin: int
     end: int
@@ -77,7 +85,9 @@ class Away:
 
 @dataclass(slots=True)
 class ChangePoints:
-    """The result for one series: `breaks` in order, and from the newest scan an unconfirmed split and the temperature's slope.
+    """The result for one series, with its `breaks` in order.
+
+    From the newest scan it has an unconfirmed split and the temperature's slope.
 
     `cuts` are the indexes at which a person declared a new level; the first is always 0. `days` are
     the days after removing changes that are not steps: the two `modes` (since the newest cut), the
@@ -107,7 +117,9 @@ class ChangePoints:
 
 @dataclass(slots=True)
 class _Walk:
-    """The progress through the points between two cuts: `begin` starts the present level, `stop` is the end.
+    """The progress through the points between two cuts.
+
+    `begin` starts the present level, `stop` is the end.
 
     History is scanned at the `scheduled` ends; those that may find a step are among the `ends` to
     come once the present level is screened. `changed` are the indexes where the fingerprint
@@ -131,7 +143,10 @@ class _Walk:
 def change_points(
     series: Sequence[Days], cuts: Sequence[Sequence[int]] | None = None, stride: int = EVERY
 ) -> list[ChangePoints]:
-    """Return the change points of each series, scanned at every `stride` points; at each of its `cuts` (annotations) a new level begins."""
+    """Return the change points of each series, scanned at every `stride` points.
+
+    At each of its `cuts` (annotations) a new level begins.
+    """
     results = []
     for index, days in enumerate(series):
         begins = {cut for cut in (cuts[index] if cuts else ()) if 0 < cut < len(days.day)}
@@ -187,7 +202,10 @@ def _scan_all(walks: Sequence[_Walk]) -> None:
 
 
 def _screen(walks: Sequence[_Walk]) -> None:
-    """Select the scans of the present levels, without those of history that cannot confirm a step."""
+    """Select the scans of the present levels.
+
+    Those of history that cannot confirm a step are left out.
+    """
     for walk in walks:
         walk.ends, walk.is_screened = [walk.stop], True
     walks = [walk for walk in walks if walk.scheduled]
@@ -229,7 +247,10 @@ def _screen(walks: Sequence[_Walk]) -> None:
 def _take_modes(
     results: Sequence[ChangePoints], spans: Sequence[tuple[int, slice]], are_warm: Sequence[bool]
 ) -> None:
-    """Remove the two modes from the days of these spans of series, unless the temperature explains them."""
+    """Remove the two modes from the days of these spans of series.
+
+    They stay if the temperature explains them.
+    """
     for alike in _of_one_length(spans):
         x, heat = (
             _figures(results, alike),
@@ -273,7 +294,10 @@ def _figures(
 def _unsettled(
     results: Sequence[ChangePoints], spans: Sequence[tuple[int, slice]]
 ) -> list[ChangePoints]:
-    """Return the series that may contain changes other than steps: those with breaks, and those that may move slowly."""
+    """Return the series that may contain changes other than steps.
+
+    They are those with breaks, and those that may move slowly.
+    """
     unsettled = {row for row, changes in enumerate(results) if changes.breaks}
     for alike in _of_one_length([span for span in spans if span[0] not in unsettled]):
         x = _figures(results, alike)
@@ -295,7 +319,10 @@ def _unsettled(
 
 
 def _settled(changes: ChangePoints) -> _Walk | None:
-    """Remove changes that are not steps, and the breaks that they caused, from the days; return the scan that is then needed."""
+    """Remove changes that are not steps from the days; return the scan that is then needed.
+
+    The breaks that these changes caused are removed too.
+    """
     days, size = changes.days, len(changes.days.day)
     for span in changes.spans():
         _take_episodes(changes, span)
@@ -318,7 +345,10 @@ def _settled(changes: ChangePoints) -> _Walk | None:
 
 
 def _settle_span(changes: ChangePoints, span: tuple[int, int]) -> bool:
-    """Remove the slow change of a span, or its recurring levels, from the days; return whether there are no recurring levels."""
+    """Remove the slow change of a span, or its recurring levels, from the days.
+
+    Return whether there are no recurring levels.
+    """
     days, (begin, stop) = changes.days, span
     breaks = [step for step in changes.breaks if begin <= step.place < stop]
     if stop - begin < BEFORE + AFTER or not (
@@ -348,7 +378,10 @@ def _settle_span(changes: ChangePoints, span: tuple[int, int]) -> bool:
 
 
 def _take_episodes(changes: ChangePoints, span: tuple[int, int]) -> None:
-    """Turn two breaks within weeks and without a known cause into an episode, if the second reverses the first."""
+    """Turn two breaks within weeks into an episode, if the second reverses the first.
+
+    Breaks with a known cause stay.
+    """
     breaks = [step for step in changes.breaks if span[0] < step.place < span[1]]
     edges = [span[0], *(step.place for step in breaks), span[1]]
     for index, (first, last) in enumerate(pairwise(breaks)):
@@ -376,7 +409,10 @@ def _take_episodes(changes: ChangePoints, span: tuple[int, int]) -> None:
 
 
 def _take_levels(changes: ChangePoints, span: tuple[int, int], recurring: Collection[int]) -> None:
-    """Remove the `recurring` breaks, and the differences of the levels between them from the mean of all."""
+    """Remove the `recurring` breaks from the days.
+
+    The differences of the levels between them from the mean of all are removed too.
+    """
     changes.breaks, breaks = (
         [step for step in changes.breaks if step.place not in recurring],
         changes.breaks,
@@ -426,7 +462,10 @@ def _scan_next(walks: Sequence[_Walk]) -> None:
 def _scan(
     series: Sequence[Days], spans: Sequence[tuple[int, int]], only: NDArray[np.intp] | None = None
 ) -> Scan:
-    """Scan the spans, each at the end of a row, with temperatures or all without; `only` are indexes of the series."""
+    """Scan the spans, each at the end of a row.
+
+    They are scanned with temperatures or all without; `only` are indexes of the series.
+    """
     begins, ends = np.array(spans).T
     longest = int((ends - begins).max())
     present = np.arange(longest)[None, :] >= longest - (ends - begins)[:, None]
@@ -457,7 +496,10 @@ def _rows(parts: Sequence[NDArray[np.float64]], present: NDArray[np.bool_]) -> N
 def _declared(
     walks: Sequence[_Walk], spans: Sequence[tuple[int, int]]
 ) -> list[_DeclaredStep | None]:
-    """Return the step at the newest change of each series' fingerprint; None without a change, or without a step there."""
+    """Return the step at the newest change of each series' fingerprint.
+
+    It is None without a change, or without a step there.
+    """
     newest = [
         bisect_right(walk.changed, end - AFTER) - 1
         for walk, (_, end) in zip(walks, spans, strict=True)
@@ -481,7 +523,10 @@ def _declared(
 def _record(
     walk: _Walk, span: tuple[int, int], scanned: tuple[Scan, int], declared: _DeclaredStep | None
 ) -> None:
-    """Process one scan: a confirmed step begins a new level, the newest scan gives the current one."""
+    """Process one scan.
+
+    A confirmed step begins a new level, the newest scan gives the current one.
+    """
     begin, end = span
     result, row = scanned
     score, line = float(result.score[row]), float(result.line[row])
@@ -526,11 +571,13 @@ def _record(
 def _is_new_level(
     walk: _Walk, span: tuple[int, int], split: Break, scanned: tuple[float, float, float]
 ) -> bool:
-    """Return whether a step of this size, error and slope of the temperature, is large enough to report and not due to heat or drift.
+    """Return whether a step is large enough to report, and not due to heat or drift.
 
-    Also if it is clearly too small to matter; others wait for more points. Waiting until a step is
-    clearly larger takes 30 days for one of just that size, and finds no fewer false ones: the score
-    decides those.
+    The step is given by its size, its error and the slope of the temperature.
+
+    Steps that are clearly too small to matter count too; others wait for more points. Waiting until
+    a step is clearly larger takes 30 days for one of just that size, and finds no fewer false ones:
+    the score decides those.
     """
     step, error, slope = scanned
     metric, after = walk.days.metric, span[1] - split.place
@@ -548,7 +595,9 @@ def _is_new_level(
 def _survives(
     walk: _Walk, span: tuple[int, int], candidate: Break, step: float, slope: float
 ) -> bool:
-    """Return whether a step remains both with the temperature readings as they are and after removing a jump of theirs near it.
+    """Return whether a step remains with both forms of the temperature readings.
+
+    These are the readings as they are, and after removing a jump of theirs near the step.
 
     An exchanged sensor shows a jump that the metric does not follow, a warmer board one that it
     does. Jumps of the size of the weather cannot be distinguished, so a change that either of the
@@ -603,7 +652,10 @@ def _begin_level(walk: _Walk, step: Break, end: int) -> None:
 
 
 def at_breaks(breaks: Sequence[tuple[Days, int, Break, int]]) -> list[tuple[Break, float, float]]:
-    """Return breaks, each within some days between its neighbours, located by all later points, with the step and its standard error."""
+    """Return breaks, located by all later points, with the step and its standard error.
+
+    Each is within some days between its neighbours.
+    """
     placed: dict[int, tuple[Break, float, float]] = {}
     for indices in grouped(
         (days.is_warm, index) for index, (days, *_) in enumerate(breaks)
@@ -654,7 +706,10 @@ def _placed(breaks: Sequence[tuple[Days, int, Break, int]]) -> Iterator[tuple[Br
 def _places_near(
     days: Days, begin: int, step_break: Break, end: int
 ) -> tuple[tuple[int, int], list[int]]:
-    """Return the days around a break that show its position, and the possible indexes; a declared break does not move."""
+    """Return the days around a break that show its position, and the possible indexes.
+
+    A declared break does not move.
+    """
     span = (max(begin, step_break.place - RECENT), min(end, step_break.place + RECENT))
     if step_break.score == 0 or (
         step_break.low == step_break.high and step_break.place in days.changed

@@ -1,4 +1,7 @@
-"""Changes of the devices between runs: firmware, kernel, runtime, model file, power mode, meter; confirmed steps; annotations."""
+"""Changes of the devices between runs, confirmed steps, and annotations.
+
+A change is one of firmware, kernel, runtime, model file, power mode or meter.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,7 +27,10 @@ _Facts = tuple[str, str, tuple[tuple[str, str, str], ...]]
 
 @dataclass(frozen=True, slots=True)
 class FleetChange:
-    """A change of `kind` on `device`, first seen in the run at `started_at_ns`; `text` names the old and new value."""
+    """A change of `kind` on `device`, first seen in the run at `started_at_ns`.
+
+    `text` names the old and new value.
+    """
 
     started_at_ns: int
     fleet: str
@@ -77,7 +83,10 @@ def _facts(run: RunRecord) -> _Facts:
 
 
 def noted_changes(ledger: LedgerPlace, history: History) -> list[FleetChange]:
-    """Return the confirmed steps that matter in every series of a ledger, given its history, and its annotations."""
+    """Return a ledger's annotations and the confirmed steps that matter in its series.
+
+    The ledger's history is given.
+    """
     annotations = annotations_of(ledger)
     changes = []
     for note in annotations:

@@ -1,4 +1,6 @@
-"""The board's temperature as a regressor: misread days are left out, and the jump of an exchanged sensor is removed.
+"""The board's temperature is a regressor.
+
+Misread days are left out, and the jump of an exchanged sensor is removed.
 
 When a sensor is exchanged, moved or calibrated, its readings jump from one day to the next although
 the board's temperature does not. Later readings are shifted back by the size of the jump. The
@@ -30,7 +32,10 @@ _ROUNDING_C = 1e-5
 
 
 def regressors(temperature_c: Array, x: Array, edges: NDArray[np.intp]) -> Array:
-    """Return the temperatures that the step search in `x` adjusts for, as `regressor`, for series between the `edges`."""
+    """Return the temperatures that the step search in `x` adjusts for.
+
+    They are as of `regressor`, for series between the `edges`.
+    """
     adjusted: Array = temperature_c.copy()
     for row in _may_change(temperature_c, edges):
         part = slice(edges[row], edges[row + 1])
@@ -39,7 +44,11 @@ def regressors(temperature_c: Array, x: Array, edges: NDArray[np.intp]) -> Array
 
 
 def _may_change(temperature_c: Array, edges: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the series that may have a misread day or an exchanged sensor, or lack some temperatures: most have none of these."""
+    """Return the series whose temperatures may need a correction.
+
+    They may have a misread day or an exchanged sensor, or lack some temperatures: most have none of
+    these.
+    """
     size, series = np.diff(edges), np.repeat(np.arange(len(edges) - 1), np.diff(edges))
     readings = np.bincount(series[np.isfinite(temperature_c)], minlength=len(size))
     moved = np.full((len(size), size.max(initial=1)), np.inf)
@@ -64,7 +73,10 @@ def _may_change(temperature_c: Array, edges: NDArray[np.intp]) -> NDArray[np.int
 
 
 def regressor(temperature_c: Array, x: Array) -> Array:
-    """Return the temperatures of days (NaN: unknown) that the step search in `x` adjusts for, of its newest sensor; all [days]."""
+    """Return the temperatures of days that the step search in `x` adjusts for; all [days].
+
+    They are of its newest sensor; NaN is an unknown temperature.
+    """
     days_with_heat = np.flatnonzero(np.isfinite(temperature_c))
     heat = temperature_c[days_with_heat]
     spread = _spread(heat)
@@ -84,7 +96,9 @@ def regressor(temperature_c: Array, x: Array) -> Array:
 
 
 def without_jump(heat: Array, places: range, sign: float, beyond: float = 0.0) -> Array:
-    """Return the temperatures of days (no NaN) without the largest jump of a sign (1, -1) at one of the indexes; unchanged without one.
+    """Return the temperatures of days without the largest jump of a sign (1, -1).
+
+    The jump is at one of the indexes; without one the temperatures are unchanged. They have no NaN.
 
     Its size is estimated from the adjacent days, up to the weather of these days: it is assumed to
     be larger by `beyond` times the spread of neighbouring days.
@@ -118,7 +132,10 @@ def _spread(heat: Array) -> float:
 
 
 def _largest_jump(heat: Array, spread: float, removed: Collection[int]) -> int | None:
-    """Return the first day of the level that differs most from the previous one, None if none lasts."""
+    """Return the first day of the level that differs most from the previous one.
+
+    It is None if none lasts.
+    """
     near = np.flatnonzero(np.abs(heat[1:] - heat[:-1]) > JUMP * spread) + 1
     sizes = {
         int(index): abs(_shift(heat, int(index))) for index in near if int(index) not in removed
@@ -133,7 +150,9 @@ def _shift(values: Array, index: int) -> float:
 
 
 def _true_part(heat: Array, x: Array, index: int, jump: float, margin: float) -> float:
-    """Return the warming of the board itself at `index`, where a `jump` was removed from `heat`, according to the metric.
+    """Return the warming of the board itself at `index`, according to the metric.
+
+    A `jump` was removed from `heat` there.
 
     If the metric moved as such a jump predicts, all of it; else its own estimate, but no more than
     the weather of some days (`margin`).

@@ -1,4 +1,6 @@
-"""The current segment of a case: its runs at the present level of the board, and why it begins there.
+"""The current segment of a case is its runs at the present level of the board.
+
+It also has the reason why it begins there.
 
 A case of months has several levels; their median over all days is a level that the board never had.
 Steps are found as in the trend. With too few days for that, a change of the fingerprint begins a
@@ -44,7 +46,10 @@ class _Start(NamedTuple):
 
 
 def current_segments(cases: Sequence[CaseRuns]) -> list[CurrentSegment | None]:
-    """Return the current segment of each case (usable runs of any verdict, oldest first); None if all runs are of one level."""
+    """Return the current segment of each case; None if all runs are of one level.
+
+    The runs are usable ones of any verdict, oldest first.
+    """
     starts: list[_Start | None] = [None] * len(cases)
     all_runs = _columns(cases)
     for name in LEVELS:
@@ -79,7 +84,10 @@ def current_segments(cases: Sequence[CaseRuns]) -> list[CurrentSegment | None]:
 
 
 def _columns(cases: Sequence[CaseRuns]) -> RunColumns:
-    """Return the runs at their own times; those without a median, of too few queries as in `offline`, with one inference's."""
+    """Return the runs at their own times.
+
+    Those without a median, of too few queries as in `offline`, have one inference's.
+    """
     names = ("started_at_ns", "subject", *LEVEL_COLUMNS)
     columns = {name: np.concatenate([runs.columns[name] for runs in cases]) for name in names}
     p50_ms, throughput_per_s = columns["latency_p50_ms"], columns["throughput_per_s"]
@@ -99,7 +107,7 @@ def _moves(values: NDArray[np.float64]) -> bool:
 
 
 def _stepped(name: str, runs: RunColumns, changes: ChangePoints) -> _Start | None:
-    """Return the start of the level after the newest confirmed step, or after the newest episode."""
+    """Return the start of the level after the newest confirmed step or episode."""
     step, away = (
         newest_step(changes),
         max(changes.episodes, key=lambda episode: episode.end, default=None),
@@ -125,7 +133,10 @@ def _stepped(name: str, runs: RunColumns, changes: ChangePoints) -> _Start | Non
 
 
 def _carried(name: str, runs: RunColumns, begin: int) -> _Start | None:
-    """Return the newest change of the fingerprint after `begin` that carries a step; None without any."""
+    """Return the newest change of the fingerprint after `begin` that carries a step.
+
+    It is None without any.
+    """
     if (runs.common == runs.common[0]).all():
         return None
     metric = METRICS[name]

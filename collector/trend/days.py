@@ -1,4 +1,7 @@
-"""Days: the points of one series and metric, one a day, from the runs of that day; for a board type, from its devices."""
+"""Days are the points of one series and metric, one a day, from the runs of that day.
+
+Those of a board type are from its devices.
+"""
 
 import math
 from collections import Counter, defaultdict
@@ -58,7 +61,10 @@ class Days:
 
 
 def days_of_series(metric: TrendMetric, runs: RunColumns) -> list[Days]:
-    """Return the points of each series; runs of another kind than its newest, and those not ok, are left out."""
+    """Return the points of each series.
+
+    Runs of another kind than its newest, and those not ok, are left out.
+    """
     size = len(runs.edges) - 1
     series = np.repeat(np.arange(size), np.diff(runs.edges))
     value = runs.values(metric)
@@ -89,7 +95,10 @@ def _points(
     x: Array,
     about: Sequence[tuple[str | None, int, int, int]],
 ) -> list[Days]:
-    """Return the points of each series, from the runs at the indexes `used`, with their `series` and figures `x`."""
+    """Return the points of each series.
+
+    They are from the runs at the indexes `used`, with their `series` and figures `x`.
+    """
     size, day = len(runs.edges) - 1, runs.day[used]
     is_first = np.ones(len(used), dtype=np.bool_)
     is_first[1:] = (series[1:] != series[:-1]) | (day[1:] != day[:-1])
@@ -151,7 +160,10 @@ def _sums(values: Array, first: NDArray[np.intp]) -> Array:
 def _changes(
     runs: RunColumns, series: NDArray[np.intp], common: NDArray[np.intp]
 ) -> dict[int, Sequence[str]]:
-    """Return the points at which something changed since the previous one of the series; `common` are those of the last run of each."""
+    """Return the points at which something changed since the previous one of the series.
+
+    `common` are those of the last run of each.
+    """
     changed = {}
     for point in (
         np.flatnonzero((series[1:] == series[:-1]) & (common[1:] != common[:-1])) + 1
@@ -163,7 +175,10 @@ def _changes(
 
 
 def of_type(members: Sequence[Days]) -> Days:
-    """Return the points of a board type: each day the mean of its devices, each relative to its own level."""
+    """Return the points of a board type.
+
+    Each day has the mean of its devices, each relative to its own level.
+    """
     usable = [member for member in members if len(member.day)]
     if not usable:
         empty, no_days = np.zeros(0), np.zeros(0, np.int64)
@@ -208,7 +223,10 @@ def of_type(members: Sequence[Days]) -> Days:
 def _common_changes(
     members: Sequence[Days], all_days: NDArray[np.int64]
 ) -> Mapping[int, Sequence[str]]:
-    """Return for days of a board type the changes on at least half of its devices, on the day when most of them changed."""
+    """Return for days of a board type the changes on at least half of its devices.
+
+    They are on the day when most of the devices changed.
+    """
     days_of_text: dict[str, Counter[int]] = defaultdict(Counter)
     for member in members:
         for index, texts in member.changed.items():

@@ -59,7 +59,10 @@ class EventMember:
 
 @dataclass(frozen=True, slots=True)
 class TrendEvent:
-    """Findings as one: `cause` is what changed on that day, None if unknown; days count from 1970."""
+    """Several findings as one.
+
+    `cause` is what changed on that day, None if unknown; days count from 1970.
+    """
 
     kind: EventKind
     cause: str | None
@@ -85,7 +88,10 @@ class TrendEvent:
 
 
 def events_of(trends: Sequence[SeriesTrend], until: int) -> list[TrendEvent]:
-    """Return the events of several findings among the confirmed steps and the gaps of `trends`, newest first."""
+    """Return the events of several findings among the steps and the gaps of `trends`.
+
+    The steps are confirmed ones. The newest event is first.
+    """
     events = [
         *step_events([EventMember(trend, step) for trend in trends for step in trend.steps]),
         *device_events(
@@ -110,7 +116,10 @@ def step_events(steps: Sequence[EventMember]) -> list[TrendEvent]:
 
 
 def device_events(findings: Sequence[EventMember]) -> list[TrendEvent]:
-    """Return the events of steps, or of gaps, by device and by whether there are runs that do not count; single ones last."""
+    """Return the events of steps, or of gaps, by device.
+
+    They are also by whether there are runs that do not count; single ones are last.
+    """
     events = []
     devices = (
         (member.series.key.fleet, member.series.key.board, member.series.key.device)
@@ -143,7 +152,10 @@ def told_by(events: Iterable[TrendEvent]) -> set[FindingName]:
 
 
 def _fleet_wide(steps: Sequence[EventMember]) -> Iterator[TrendEvent]:
-    """Yield the events with one cause on several devices; a step that coincides with several changes counts for the most frequent one."""
+    """Yield the events with one cause on several devices.
+
+    A step that coincides with several changes counts for the most frequent one.
+    """
     often = Counter((step.series.key.fleet, cause) for step in steps for cause in set(step.causes))
     by_cause: dict[tuple[str, str], list[EventMember]] = defaultdict(list)
     for step in steps:

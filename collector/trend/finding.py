@@ -46,9 +46,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """The level moves steadily: `per_30_days` with its bounds (95%), per cent or points, from `day` to `last_day`, over `days` points.
+    """The level moves steadily from `day` to `last_day`, over `days` points.
 
-    `total` is the difference over all of them.
+    `per_30_days` is the size with its bounds (95%), per cent or points. `total` is the difference
+    over all of them.
     """
 
     per_30_days: float
@@ -65,7 +66,9 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class Modes:
-    """The level goes back and forth between `low` and `high` (in the metric's unit), `size` apart, per cent or points.
+    """The level goes back and forth between `low` and `high`, in the metric's unit.
+
+    They are `size` apart, per cent or points.
 
     `high_ratio` is the share of days at the higher one, `changes` is how often the level changed
     since `day`, most recently on `last_day`.
@@ -82,7 +85,10 @@ class Modes:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """No point since `day`, after one every `every_days` days; with `has_runs` there were runs, but they do not count."""
+    """There is no point since `day`, after one every `every_days` days.
+
+    With `has_runs` there were runs, but they do not count.
+    """
 
     day: int
     silent_days: int

@@ -74,7 +74,9 @@ class History:
     def _rows(
         self, members: Sequence[SubjectRuns], names: Sequence[str], since_day: int
     ) -> NDArray[np.float64]:
-        """Return the columns of the runs of these subjects: index of the subject, time, row, and these figures.
+        """Return the columns of the runs of these subjects.
+
+        They are the index of the subject, the time, the row, and these figures.
 
         The row of a run that is not ok is negative: every column that is read takes a tenth of the
         time.
@@ -124,7 +126,10 @@ class History:
         )
 
     def newest_day(self) -> int:
-        """Return the day of the newest run of all, 0 if there is none, even if only one device's are read."""
+        """Return the day of the newest run of all, 0 if there is none.
+
+        This holds even if only one device's runs are read.
+        """
         return int(self.store.query("SELECT coalesce(max(at_ns), 0) FROM runs")[0][0]) // NS_PER_DAY
 
     def received_ns(self) -> dict[tuple[str, str], int]:

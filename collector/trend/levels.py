@@ -1,6 +1,7 @@
-"""Recurring levels, for example from memory placement at each boot: a step or a drift counts only if it exceeds their scatter.
+"""Recurring levels, for example from memory placement at each boot.
 
-Each level is one sample, however many days it lasted.
+A step or a drift counts only if it exceeds their scatter. Each level is one sample, however many
+days it lasted.
 """
 
 import math
@@ -121,7 +122,10 @@ class Levels:
 
 
 def _without_heat(days: Days, span: tuple[int, int], breaks: Sequence[int]) -> tuple[Array, Array]:
-    """Return the figures of a span without the effect of the temperature and without outliers, and the variances of its days."""
+    """Return a span's figures without the effect of the temperature and without outliers.
+
+    It also returns the variances of its days.
+    """
     part = slice(*span)
     x = days.x[part]
     if days.is_warm:

@@ -1,4 +1,7 @@
-"""The metrics of the trend analysis, each a figure of the table with the scale of its differences."""
+"""The metrics of the trend analysis.
+
+Each is a figure of the table with the scale of its differences.
+"""
 
 import math
 from dataclasses import dataclass
@@ -21,7 +24,10 @@ class TrendMetric:
 
     @property
     def reported_from(self) -> float:
-        """The estimated size from which a step is reported: below the smallest that matters, since steps are often underestimated."""
+        """The estimated size from which a step is reported.
+
+        It is below the smallest that matters, since steps are often underestimated.
+        """
         return REPORTED_RATIO * self.rule.matters
 
     @property
@@ -30,12 +36,18 @@ class TrendMetric:
         return field_name(self.figure.u) or None
 
     def kind(self, facts: object) -> str | None:
-        """Return the kind of the figure by the shared facts of runs, None if the metric has only one kind."""
+        """Return the kind of the figure by the shared facts of runs.
+
+        It is None if the metric has only one kind.
+        """
         column = _KIND_COLUMNS.get(self.figure.group)
         return None if column is None else getattr(facts, column)
 
     def is_worse(self, moved: float, kind: str | None) -> bool:
-        """Return whether a series of this kind got worse: an error of predictions does as it rises, other accuracies as they fall."""
+        """Return whether a series of this kind got worse.
+
+        An error of predictions gets worse as it rises, other accuracies as they fall.
+        """
         is_higher_better = self.figure.better == "higher"
         if self.figure.better == "by its metric":
             is_higher_better = kind is None or LOWER_IS_BETTER not in kind

@@ -1,4 +1,7 @@
-"""Two modes: a series that alternates between two levels, for example by memory placement or a governor. The changes are not steps."""
+"""A series has two modes if it alternates between two levels.
+
+The cause is for example memory placement or a governor. The changes are not steps.
+"""
 
 import math
 from collections.abc import Sequence
@@ -24,7 +27,10 @@ _TRIED = 33
 
 @dataclass(frozen=True, slots=True)
 class TwoModes:
-    """Two levels on the metric's scale, `is_high` [days] at the higher; the second stay begins at `first`, the newest at `last`."""
+    """Two levels on the metric's scale, `is_high` [days] at the higher.
+
+    The second stay begins at `first`, the newest at `last`.
+    """
 
     low: float
     high: float
@@ -42,7 +48,9 @@ class TwoModes:
 
 
 def modes_beside_heat(x: Array, heat: Array, least: float) -> list[TwoModes | None]:
-    """Return the two modes of each series after removing the effect of the temperature; `x` and `heat` are [series, days].
+    """Return the two modes of each series after removing the effect of the temperature.
+
+    `x` and `heat` are [series, days].
 
     The slope of the temperature is that over all days, then that within each mode. Over all days, a
     step in a warming season looks like an effect of the temperature, whose weather then looks like
@@ -66,7 +74,10 @@ def modes_beside_heat(x: Array, heat: Array, least: float) -> list[TwoModes | No
 
 
 def _heat_effect(x: Array, heat: Array, is_high: Mask) -> Array:
-    """Return the part of `x` [.., days] that follows the temperature; a difference between the two levels does not change the slope."""
+    """Return the part of `x` [.., days] that follows the temperature.
+
+    A difference between the two levels does not change the slope.
+    """
     within = heat
     for level in (is_high, ~is_high):
         mean = (heat * level).sum(axis=-1, keepdims=True) / np.maximum(
@@ -81,7 +92,7 @@ def _heat_effect(x: Array, heat: Array, is_high: Mask) -> Array:
 
 
 def two_modes(x: Array, least: float) -> TwoModes | None:
-    """Return the two modes of days with the figures `x`, if they are at least `least` apart; else None."""
+    """Return the two modes of days with the figures `x`, if they are `least` apart; else None."""
     middle = float(_middles(x[None], least)[0])
     if math.isnan(middle):
         return None
@@ -114,7 +125,10 @@ def two_modes(x: Array, least: float) -> TwoModes | None:
 
 
 def _alternates(is_high: Mask, edges: Sequence[int]) -> bool:
-    """Return whether the stays between the `edges` alternate often enough, also without the newest one, which may be a new level."""
+    """Return whether the stays between the `edges` alternate often enough.
+
+    They must do so also without the newest one, which may be a new level.
+    """
     lengths = np.diff(edges)
     if len(lengths) <= FEWEST_CHANGES or lengths.max() > LONGEST:
         return False
@@ -129,7 +143,10 @@ def _alternates(is_high: Mask, edges: Sequence[int]) -> bool:
 
 
 def _middles(x: Array, least: float) -> Array:
-    """Return the value that splits the figures of each series best, NaN if the halves are too near for two modes."""
+    """Return the value that splits the figures of each series best.
+
+    It is NaN if the halves are too near for two modes.
+    """
     ordered, size = np.sort(x, axis=1), x.shape[1]
     fewest = max(int(LEAST_RATIO * size), 2)
     if size < 4 * fewest:

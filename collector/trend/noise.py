@@ -1,4 +1,7 @@
-"""Noise: the scatter between days beyond the known uncertainty of each point, and the correlation of neighbours; robust to steps."""
+"""Noise is the scatter between days and the correlation of neighbours; robust to steps.
+
+The scatter is that beyond the known uncertainty of each point.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +26,20 @@ ENOUGH_DIFFERENCES = 8
 
 
 def row_medians(values: Array, count: NDArray[np.int64]) -> Array:
-    """Return the median of the `count` least values of each row, NaN for none; the values are sorted in place."""
+    """Return the median of the `count` least values of each row, NaN for none.
+
+    The values are sorted in place.
+    """
     values.sort(axis=1)
     medians: Array = values[np.arange(len(values)), _middle(values, count)].sum(axis=0) / 2
     return np.where(count > 0, medians, np.nan)
 
 
 def _middle(values: Array, count: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the indexes of the two middle values among the `count` least ones of each row of sorted values [2, rows]."""
+    """Return the indexes of the two middle values among the `count` least ones of each row.
+
+    The values are sorted; the result is [2, rows].
+    """
     return np.stack([np.maximum(count - 1, 0) // 2, np.minimum(count // 2, values.shape[1] - 1)])
 
 
@@ -60,7 +69,10 @@ def day_variances(
     )
 
     def is_beyond(rows: NDArray[np.intp], added: Array) -> Mask:
-        """Return in which series the median of the differences in standard deviations exceeds that of a normal variable."""
+        """Return in which series the differences exceed those of a normal variable.
+
+        Their median in standard deviations is compared.
+        """
         ratio = difference[rows] / np.sqrt(both[rows] + added[rows, None])
         within = (ratio <= HALF_NORMAL).sum(axis=1)
         beyond: Mask = within <= places[0, rows]
@@ -98,7 +110,10 @@ def day_variances(
 
 
 def run_variance(values: Array, day: NDArray[np.int64], known_variance: Array) -> float | None:
-    """Return the scatter of runs of one day beyond the `known_variance` of each [runs], one series; None if too few share a day."""
+    """Return the scatter of one day's runs beyond the `known_variance` of each [runs].
+
+    The runs are of one series; it is None if too few share a day.
+    """
     same = day[1:] == day[:-1]
     if np.count_nonzero(same) < ENOUGH_DIFFERENCES:
         return None
@@ -107,7 +122,9 @@ def run_variance(values: Array, day: NDArray[np.int64], known_variance: Array) -
 
 
 def shared_variance(residuals: Array, variance: Array, present: Mask) -> Array:
-    """Return the share of its variance that a point has in common with its neighbour [series]: the weighted mean of their products.
+    """Return the share of its variance that a point shares with its neighbour [series].
+
+    It is the weighted mean of their products.
 
     `residuals` are those after fitting a level and a step, which removes a part of the shared
     variance: it is added again. If none is seen, a part of what could be undetected in so few
@@ -125,10 +142,10 @@ def shared_variance(residuals: Array, variance: Array, present: Mask) -> Array:
 
 
 def long_run(between: Array, shared: Array) -> Array:
-    """Return the variance of days as it counts in a mean of many, if neighbours share `shared` of it [series].
+    """Return the variance of days as it counts in a mean of many.
 
-    `between` was estimated from differences of neighbours, in which the shared part cancels.
-    Source: an autoregression of order one.
+    Neighbours share `shared` of it [series]. `between` was estimated from differences of
+    neighbours, in which the shared part cancels. Source: an autoregression of order one.
     """
     total = between + shared
     ratio = np.minimum(shared / np.maximum(total, 1e-300), LAG1_MOST)

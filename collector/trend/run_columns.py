@@ -30,9 +30,10 @@ class CommonFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunColumns:
-    """Runs of series; arrays [runs], those of one series together, oldest first: series n has those from `edges[n]` to `edges[n + 1]`.
+    """Runs of series, oldest first; arrays [runs], those of one series together.
 
-    `figures` are by their columns, NaN if a run has none; `common` are indexes in `facts`.
+    Series n has those from `edges[n]` to `edges[n + 1]`. `figures` are by their columns, NaN if a
+    run has none; `common` are indexes in `facts`.
     """
 
     edges: NDArray[np.intp]
@@ -96,7 +97,10 @@ def names_of(metrics: Iterable[TrendMetric]) -> list[str]:
 
 
 def common_facts(subject: RunSubject) -> CommonFacts:
-    """Return the facts that the runs of a subject share with others; the energies of two sensors are of one kind."""
+    """Return the facts that the runs of a subject share with others.
+
+    The energies of two sensors are of one kind.
+    """
     energy, accuracy = subject.energy_kind, subject.accuracy_kind
     return CommonFacts(
         subject.fingerprint, energy.text if energy else None, accuracy.text if accuracy else None
@@ -111,7 +115,10 @@ def run_columns(
     subjects: Sequence[RunSubject],
     figures: Mapping[str, NDArray[np.float64]],
 ) -> RunColumns:
-    """Return the runs of series from arrays [runs] in order; `subject_of_run` has indexes in `subjects`."""
+    """Return the runs of series from arrays [runs] in order.
+
+    `subject_of_run` has indexes in `subjects`.
+    """
     facts: dict[CommonFacts, int] = {}
     number_of_subject = [
         facts.setdefault(common_facts(subject), len(facts)) for subject in subjects
@@ -132,7 +139,10 @@ def run_columns(
 def _followed(
     name: str, values: NDArray[np.float64], has_own_energy: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """Return the values of a column, NaN if the trend does not use them: no energy replayed with measured queries, no log of 0."""
+    """Return the values of a column, NaN if the trend does not use them.
+
+    It uses no energy replayed with measured queries, and no log of 0.
+    """
     if name not in METRICS:
         return values
     metric = METRICS[name]

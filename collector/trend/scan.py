@@ -52,7 +52,10 @@ def step_score(points: int) -> float:
 def less_where_confirmed(
     runs: NDArray[np.int64], known_variance: Array, day_variance: float, split: int
 ) -> float:
-    """Return by how much the threshold is lowered: 0 or `CONFIRMED_LESS`; `runs` are the runs per day of one series [days]."""
+    """Return by how much the threshold is lowered: 0 or `CONFIRMED_LESS`.
+
+    `runs` are the runs per day of one series [days].
+    """
     is_repeated = runs > 1
     is_confirmed = np.count_nonzero(is_repeated[split:]) >= CONFIRMING_DAYS
     if not is_confirmed or np.count_nonzero(is_repeated[:split]) > _USUAL_RATIO * max(split, 1):
@@ -62,7 +65,10 @@ def less_where_confirmed(
 
 
 class _Regressors:
-    """The regressors of a fit: a weighted mean, and the temperature if there is one; `heat_square` is its weighted sum of squares."""
+    """The regressors of a fit: a weighted mean, and the temperature if there is one.
+
+    `heat_square` is its weighted sum of squares.
+    """
 
     def __init__(self, weight: Array, temperature: Array | None) -> None:
         self.weight, self.heat = weight, None
@@ -93,7 +99,9 @@ class _Regressors:
 
 @dataclass(frozen=True, slots=True)
 class SplitFit:
-    """Every split of each series, and the best; `clipped` are the points with outliers moved near, `residual` their residuals.
+    """Every split of each series, and the best.
+
+    `clipped` are the points with outliers moved near, `residual` their residuals.
 
     `scores` [series, days] are |t| of a step at each index, 0 if none is possible, `error` is the
     standard error of the best one.
@@ -168,7 +176,10 @@ def _suffix(values: Array) -> Array:
 
 
 def with_step(fit: SplitFit) -> tuple[Array, Array]:
-    """Return the size of the step, and the residuals in standard deviations, clipped around both levels: a large step is not an outlier."""
+    """Return the size of the step, and the clipped residuals in standard deviations.
+
+    They are clipped around both levels: a large step is not an outlier.
+    """
     x, sd, weight = fit.x, fit.sd, fit.regressors.weight
     is_later = np.arange(x.shape[1])[None, :] >= fit.split[:, None]
     after = np.where(fit.found[:, None], fit.regressors.residuals(is_later.astype(np.float64)), 0.0)

@@ -1,4 +1,6 @@
-"""The screen: proves which scans of history cannot find a step, for many series at once, so that only the others are run.
+"""The screen proves which scans of history cannot find a step.
+
+It does so for many series at once, so that only the others are run.
 
 The sums over a window of days bound how much a step at each index explains, by a regression with
 equal weights. With a lower bound of the variance of a day this bounds the score. There is a margin
@@ -30,7 +32,10 @@ _ROUNDING = 1e-6
 
 
 def is_even(x: Array, known_variance: Array, is_part: Mask) -> Mask:
-    """Return for which series the screen may prove something; all but the result are [days, series]."""
+    """Return for which series the screen may prove something.
+
+    All but the result are [days, series].
+    """
     is_both = is_part[1:] & is_part[:-1]
     square = ((x[1:] - x[:-1]) ** 2).sum(axis=0, where=is_both) / np.maximum(
         2 * is_both.sum(axis=0), 1
@@ -43,7 +48,10 @@ def is_even(x: Array, known_variance: Array, is_part: Mask) -> Mask:
 
 
 class Screen:
-    """Levels of series from the indexes `begin` to before `stop`; `x`, `known_variance` and `heat` (no NaN) are [days, series]."""
+    """Levels of series from the indexes `begin` to before `stop`.
+
+    `x`, `known_variance` and `heat` (no NaN) are [days, series].
+    """
 
     def __init__(
         self,
@@ -145,7 +153,10 @@ class Screen:
         return may_step
 
     def _variance(self, first: int, end: int, begin: _Integers) -> tuple[Array, Array]:
-        """Return the least variance of the days of a window, and the largest ratio to it within the window."""
+        """Return the least variance of the days of a window.
+
+        It also returns the largest ratio to it within the window.
+        """
         moved = self._moved[:, first : end - 1]
         if begin.max() > first:
             moved = np.where(np.arange(first, end - 1) >= begin[:, None], moved, np.inf)

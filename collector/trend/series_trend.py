@@ -1,4 +1,7 @@
-"""The trend of one series and metric: its points, the steps in them, and the current state, as findings."""
+"""The trend of one series and metric, as findings.
+
+It has the points, the steps in them, and the current state.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -68,7 +71,10 @@ class SeriesTrend(msgspec.Struct, frozen=True, kw_only=True):
     not_ok_until: int = 0
 
     def missing(self, until: int) -> Missing | None:
-        """Return the gap at the end, if points are missing by the day `until`; after some weeks a series counts as ended."""
+        """Return the gap at the end, if points are missing by the day `until`.
+
+        After some weeks a series counts as ended.
+        """
         silent, patience = until - self.last_day, max(MISSED_DAYS, 4 * self.every_days)
         if self.points < 2 or not patience < silent <= OVER_DAYS:
             return None
@@ -82,7 +88,10 @@ def trends(
     series: Sequence[Days],
     cuts: Sequence[Mapping[int, str]] | None = None,
 ) -> list[SeriesTrend]:
-    """Return the trend of each series that has a point; `cuts` has for each the days of declared new levels, with the reasons."""
+    """Return the trend of each series that has a point.
+
+    `cuts` has for each the days of declared new levels, with the reasons.
+    """
     declared = cuts if cuts is not None else [{}] * len(series)
     places = [
         {int(np.searchsorted(days.day, day)): text for day, text in texts.items()}
@@ -179,7 +188,10 @@ def _trend(
 
 
 def _levels(parts: Sequence[tuple[Days, int, int]]) -> list[float]:
-    """Return the level of each of these days from one index to before another, on the metric's scale."""
+    """Return the level of each of these spans of days, on the metric's scale.
+
+    A span is from one index to before another.
+    """
     levels = [0.0] * len(parts)
     for size, indices in grouped(
         (end - begin, index) for index, (_, begin, end) in enumerate(parts)
@@ -218,7 +230,10 @@ def _rhythm(series: Sequence[Days]) -> tuple[list[float], list[int]]:
 
 
 def is_event(metric: str, step: Step) -> bool:
-    """Return whether a step is reported: it is confirmed and, as far as is known, large enough to matter."""
+    """Return whether a step is reported.
+
+    It is if it is confirmed and, as far as is known, large enough to matter.
+    """
     return (
         step.state == "confirmed"
         and step.matters is not False
@@ -326,7 +341,10 @@ def _modes(changes: ChangePoints, modes: TwoModes) -> Modes:
 
 
 def _drift(days: Days, ramp: Ramp) -> Drift | None:
-    """Return the drift, if it has reached half of the smallest step that is reported: it goes on."""
+    """Return the drift, if it has reached half of the smallest step that is reported.
+
+    A drift goes on, so half is enough.
+    """
     metric = days.metric
     total = ramp.a_day * (ramp.last_day - ramp.first_day)
     if abs(total) < SLOW_RATIO * metric.reported_from:

@@ -15,7 +15,9 @@ class _Fork(NamedTuple):
 
 
 def in_processes(work: Callable[[int], Value], shares: int, kind: type[Value]) -> Iterator[Value]:
-    """Yield the result of `work`, of this `kind`, on each of the shares 0, 1, 2, ...: that on 0 is computed here, each other in a fork.
+    """Yield the result of `work`, of this `kind`, on each of the shares 0, 1, 2, ...
+
+    The result on 0 is computed here, each other in a fork.
 
     If a fork fails (an error, or too little memory), its share is computed here, which raises the
     error.

@@ -1,4 +1,6 @@
-"""Slow changes: the ramp of a month or more that explains the days in addition to their steps, and whether it does so better than a step.
+"""A slow change is a ramp of a month or more that explains the days beside their steps.
+
+This also decides whether it does so better than a step.
 
 A ramp is level, then moves steadily, then is level again; it may start on the first day and
 continue beyond the last.
@@ -40,7 +42,10 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Ramp:
-    """A ramp between two days (unit of x a day); `score` is |t|, `gain` the chi-squared that it explains, `step_gain` a step at most."""
+    """A ramp between two days, its size in the unit of x a day.
+
+    `score` is |t|, `gain` the chi-squared that it explains, `step_gain` that of a step at most.
+    """
 
     first_day: int
     last_day: int
@@ -61,7 +66,10 @@ class Ramp:
 
 
 class _Best(NamedTuple):
-    """The ramp that explains most: its days, the size a day, its chi-squared, and its column after removing the basis."""
+    """The ramp that explains most.
+
+    It has its days, the size a day, its chi-squared, and its column after removing the basis.
+    """
 
     first_day: int
     last_day: int
@@ -72,7 +80,10 @@ class _Best(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Weighted:
-    """Days in standard deviations after removing level, temperature and steps: `basis` spans these, `remainder` are the residuals."""
+    """Days in standard deviations after removing level, temperature and steps.
+
+    `basis` spans these, `remainder` are the residuals.
+    """
 
     day: _Integers
     root: Array
@@ -91,7 +102,10 @@ class _Weighted:
 
 
 class SlowSpan:
-    """The days of a span, with the noise that remains after steps at the indexes `breaks` and a ramp, so that fits of it are comparable."""
+    """The days of a span with their noise, so that fits of it are comparable.
+
+    The noise is that which remains after steps at the indexes `breaks` and a ramp.
+    """
 
     def __init__(self, days: Days, span: tuple[int, int], breaks: Sequence[int]) -> None:
         part = slice(*span)
@@ -106,17 +120,26 @@ class SlowSpan:
         self._first = self._weighted(breaks, self._own_variance[0])
 
     def may_have_ramp(self, least: float) -> bool:
-        """Return whether a ramp may explain `least` (chi-squared): correlation of neighbours only reduces the weight of the days."""
+        """Return whether a ramp may explain `least` (chi-squared).
+
+        The correlation of neighbours only reduces the weight of the days.
+        """
         return bool(self._heat) or self._first.square * (1 + _ROUNDING) >= least
 
     def squares(self, breaks: Sequence[int]) -> tuple[float, float]:
-        """Return the chi-squared that remains after steps at these indexes, without a ramp and with the best one."""
+        """Return the chi-squared that remains after steps at these indexes.
+
+        It is without a ramp, and with the best one.
+        """
         weighted = self._weighted(breaks, self._variance)
         best = _best(weighted, *self._knots)
         return weighted.square, weighted.square - (best.gain if best else 0.0)
 
     def ramp(self, breaks: Sequence[int]) -> Ramp | None:
-        """Return the best ramp, of any days, in addition to steps at these indexes; None with too few days."""
+        """Return the best ramp, of any days, in addition to steps at these indexes.
+
+        It is None with too few days.
+        """
         weighted = self._weighted(breaks, self._variance)
         best = _best(weighted, *self._knots)
         best = best and _best(weighted, *_knots_near(self.day, best))
@@ -124,7 +147,10 @@ class SlowSpan:
 
     @cached_property
     def _knots(self) -> tuple[_Integers, _Integers]:
-        """Return the first and last days of the ramps to try: the line over all days, and others of a month or more."""
+        """Return the first and last days of the ramps to try.
+
+        They are the line over all days, and others of a month or more.
+        """
         knots = np.unique(np.linspace(self.day[0], self.day[-1], KNOTS).round().astype(np.int64))
         first, last = (knots[side] for side in np.triu_indices(len(knots), 1))
         is_tried = (last - first >= SHORTEST_DAYS) | (last - first == self.day[-1] - self.day[0])
@@ -162,7 +188,10 @@ class SlowSpan:
 
 
 def drawn_near(x: Array, reach: Array) -> Array:
-    """Return the values with outliers from the median of their neighbourhood moved near; steps and ramps do not move."""
+    """Return the values with outliers moved near the median of their neighbourhood.
+
+    Steps and ramps do not move.
+    """
     half = min(AROUND, x.shape[1] - 1) // 2
     around = np.lib.stride_tricks.sliding_window_view(
         np.pad(x, ((0, 0), (half, half)), mode="reflect"), 2 * half + 1, axis=1
@@ -173,7 +202,10 @@ def drawn_near(x: Array, reach: Array) -> Array:
 
 
 def _knots_near(day: _Integers, ramp: _Best) -> tuple[_Integers, _Integers]:
-    """Return the first and last days near those of a ramp; the first and the last of all days stay."""
+    """Return the first and last days near those of a ramp.
+
+    The first and the last of all days stay.
+    """
     spacing = (day[-1] - day[0]) / (KNOTS - 1)
     around = np.linspace(-spacing, spacing, NEAR_KNOTS).round().astype(np.int64)
     first = (
@@ -233,7 +265,10 @@ def _ramp_of(fit: _Weighted, best: _Best) -> Ramp:
 
 
 def _error(regressor: Array, remainder: Array, day: _Integers, coefficients: int) -> float:
-    """Return the standard error of a coefficient: that of the noise model, or that of the sums of many days, which assume no model."""
+    """Return the standard error of a coefficient.
+
+    It is that of the noise model, or that of the sums of many days, which assume no model.
+    """
     square = max(float(regressor @ regressor), 1e-9)
     part_days = max(PART_DAYS, (int(day[-1] - day[0]) + 1) / PARTS)
     sums = np.bincount(((day - day[0]) / part_days).astype(np.int64), regressor * remainder)
@@ -253,7 +288,10 @@ def _step_gain(fit: _Weighted) -> float:
 
 
 def may_be_slow(x: Array, least: float) -> Mask:
-    """Return whether the level of series [.., days] may have moved slowly by `least` or more, by the means of some parts."""
+    """Return whether the level of series may have moved slowly by `least` or more.
+
+    This is judged by the means of some parts; series are [.., days].
+    """
     size = x.shape[-1]
     parts = int(np.clip(size // 20, 2, 8))
     first = np.arange(parts) * size // parts
@@ -263,7 +301,9 @@ def may_be_slow(x: Array, least: float) -> Mask:
 
 
 def may_have_ramp(x: Array, known_variance: Array, floor: Array) -> Mask:
-    """Return in which series [series, days] of consecutive days, without steps and temperature, a ramp may be confirmed.
+    """Return in which series [series, days] a ramp may be confirmed.
+
+    Their days are consecutive, without steps and temperature.
 
     A ramp is a sum of steps on the days of its move, so its score exceeds the largest of a step by
     a limited share.
@@ -282,7 +322,10 @@ def may_have_ramp(x: Array, known_variance: Array, floor: Array) -> Mask:
 
 
 def is_slow(days: Days, span: tuple[int, int], split: int) -> bool:
-    """Return whether a ramp explains the days of a span clearly better than a step at the index `split`, which then explains nothing."""
+    """Return whether a ramp explains the days of a span clearly better than a step.
+
+    The step at the index `split` then explains nothing.
+    """
     slow, limit = SlowSpan(days, span, (split,)), step_score(span[1] - span[0]) ** 2
     (step_alone, both), (_, ramp_alone) = slow.squares((split,)), slow.squares(())
     return ramp_alone < (both + limit if step_alone - both >= limit else step_alone - REPLACING)
@@ -291,7 +334,10 @@ def is_slow(days: Days, span: tuple[int, int], split: int) -> bool:
 def without_slow(
     days: Days, span: tuple[int, int], breaks: Sequence[int], doubted: Sequence[int]
 ) -> tuple[list[int], Ramp | None]:
-    """Return the breaks of a span that no slow change explains, and that change or None; only `doubted` ones may be removed."""
+    """Return the breaks of a span that no slow change explains, and that change or None.
+
+    Only `doubted` ones may be removed.
+    """
     least = step_score(span[1] - span[0])
     slow = SlowSpan(days, span, breaks)
     remaining = best = list(breaks)
@@ -314,7 +360,10 @@ def without_slow(
 
 
 def _confirmed(slow: SlowSpan, breaks: Sequence[int], least: float) -> Ramp | None:
-    """Return the ramp in addition to these steps; None if its score is below `least` or a step explains the days as well."""
+    """Return the ramp in addition to these steps, if it is confirmed.
+
+    It is None if its score is below `least` or a step explains the days as well.
+    """
     ramp = slow.ramp(breaks) if breaks or slow.may_have_ramp(least**2) else None
     return (
         ramp

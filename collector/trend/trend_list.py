@@ -1,4 +1,7 @@
-"""The findings of the trend on a terminal: each a sentence, with its subject below; a pipe and Markdown get a row for each."""
+"""The findings of the trend on a terminal, each as a sentence with its subject below.
+
+A pipe and Markdown get a row for each.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -37,7 +40,9 @@ def show_trends(
     with_quiet: bool,
     with_members: bool = True,
 ) -> None:
-    """Print events (unless every member is to be shown), the other findings of each series, then notes.
+    """Print events, the other findings of each series, then notes.
+
+    Events are not printed if every member is to be shown.
 
     On a terminal each finding is a sentence with its subject below it: columns would be too narrow
     to read.
@@ -66,7 +71,10 @@ def show_trends(
 def _listed(
     trends: Sequence[SeriesTrend], until: int, *, with_quiet: bool, with_members: bool
 ) -> Iterator[tuple[tuple[str, str, str, str, str, str], bool]]:
-    """Yield the cells of the row of each finding or event, and whether its evidence names the figure; an event has no level."""
+    """Yield the cells of each row, and whether its evidence names the figure.
+
+    There is a row for each finding or event; an event has no level.
+    """
     events = [] if with_members else events_of(trends, until)
     for event in events:
         cases = sorted({member.series.key.case() for member in event.members})

@@ -39,9 +39,10 @@ def level_text(metric: str, value: float) -> str:
 
 
 def throttling_text(after: float, since: str = "", before: float | None = None) -> str:
-    """Return how often a board throttles (0..1), since when, and how often before: `always throttles since 2026-05-03, never before`.
+    """Return how often a board throttles (0..1), since when, and how often before.
 
-    `since` is a day or an interval of days.
+    An example is `always throttles since 2026-05-03, never before`. `since` is a day or an interval
+    of days.
     """
     percent = round(100 * after)
     now = {
@@ -149,12 +150,18 @@ def _no_run(missing: Missing) -> str:
 
 
 def gap_kind(missing: Missing) -> str:
-    """Return the kind of a gap in a few words: `missing`, or `not ok` if there were runs that do not count."""
+    """Return the kind of a gap in a few words.
+
+    It is `missing`, or `not ok` if there were runs that do not count.
+    """
     return "not ok" if missing.has_runs else "missing"
 
 
 def trend_verdict(step: Step) -> str:
-    """Return a step's kind in a few words: `worse`, `better`, `too small to matter`, `worse, inconclusive`, `unconfirmed, worse`."""
+    """Return a step's kind in a few words.
+
+    It is `worse`, `better`, `too small to matter`, `worse, inconclusive` or `unconfirmed, worse`.
+    """
     way = "worse" if step.is_worse else "better"
     if step.state == "unconfirmed":
         return f"unconfirmed, {way}"
@@ -166,7 +173,10 @@ def trend_verdict(step: Step) -> str:
 def finding_lines(
     trend: SeriesTrend, until: int, reported: Collection[FindingName] = ()
 ) -> list[tuple[str, str]]:
-    """Return the findings of a series: the kind (`step, worse`) and the sentence; without those in `reported`, which events report."""
+    """Return the findings of a series: the kind (`step, worse`) and the sentence.
+
+    Those in `reported`, which events report, are left out.
+    """
     steps = [step for step in trend.steps if EventMember(trend, step).name not in reported]
     steps += [trend.unconfirmed] if trend.unconfirmed else []
     lines = [(f"step, {trend_verdict(step)}", step_text(trend.metric, step)) for step in steps]
@@ -197,7 +207,10 @@ def event_kind(event: TrendEvent) -> str:
 
 
 def event_text(event: TrendEvent) -> str:
-    """Return an event in words: its days, its size by metric, and the simultaneous changes; a single step as such."""
+    """Return an event in words, a single step as such.
+
+    The words are its days, its size by metric, and the simultaneous changes.
+    """
     first = event.members[0]
     if event.is_alone and isinstance(first.finding, Step):
         return (

@@ -96,7 +96,9 @@ def trends_of(
     progress: Tell = no_progress,
     processes: int = 1,
 ) -> list[SeriesTrend]:
-    """Return the trends of the metrics in every series, or those of these keys, or in each of their board types of two devices or more.
+    """Return the trends of the metrics in every series, or of some series or board types.
+
+    These are the series of these keys, or each of their board types of two devices or more.
 
     Valid results of an earlier call in `results` are reused, and the others are added. `progress`
     receives the number of finished series, and of all. Up to `processes` share a large ledger; a
@@ -139,7 +141,10 @@ def _compute(
     progress: Tell,
     processes: int,
 ) -> None:
-    """Compute the trends of the selected series or board types, given the members of each, without valid results."""
+    """Compute the trends of the selected series or board types without valid results.
+
+    The members of each are given.
+    """
     versions = {key: list(map(history.version, members)) for key, members in selected.items()}
     levels = [note for note in annotations if note.begins_level]
 
@@ -179,7 +184,10 @@ def _trends_of_share(
     selected: Mapping[SeriesKey, Sequence[SeriesKey]],
     progress: Tell,
 ) -> list[Sequence[SeriesTrend | None]]:
-    """Return for each metric the trends of the series or board types, given the members of each; None if no run has the metric."""
+    """Return for each metric the trends of the series or board types.
+
+    The members of each are given; the trends are None if no run has the metric.
+    """
     names, completed = names_of(METRICS[name] for name in metrics), 0
     of_metrics: list[list[SeriesTrend | None]] = [[] for _ in metrics]
     runs_before = accumulate(
@@ -215,7 +223,10 @@ def _trends_of_share(
 
 
 def _of_several_boards(trend: SeriesTrend, boards: Sequence[Days]) -> SeriesTrend:
-    """Return the trend of a board type without the steps that one of its `boards` explains: a single board moves the mean too."""
+    """Return a board type's trend without the steps that one of its `boards` explains.
+
+    A single board moves the mean too.
+    """
     days = [trend.first_day, *(step.day for step in trend.steps), trend.last_day + 1]
     steps = tuple(
         step

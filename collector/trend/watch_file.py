@@ -1,4 +1,6 @@
-"""The watch file next to the ledger: annotations and alerts, which cannot be computed from records; a server has them as tables.
+"""The watch file next to the ledger has annotations and alerts.
+
+They cannot be computed from records; a server has them as tables.
 
 An annotation marks the start of an expected new level, which ends the comparison with earlier days,
 or is a remark.
@@ -75,7 +77,10 @@ class WatchStore(Protocol):
     ) -> None: ...
 
     def writing(self) -> AbstractContextManager[Statements]:
-        """Yield an object that executes statements in one transaction, durable when the block ends."""
+        """Yield an object that executes statements in one transaction.
+
+        The transaction is durable when the block ends.
+        """
 
     def reading(self) -> AbstractContextManager[Statements]:
         """Yield an object that executes queries."""
@@ -111,7 +116,10 @@ class WatchFile:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Yield the connection for one transaction, durable when it ends; raises as `WatchStore`."""
+        """Yield the connection for one transaction, durable when it ends.
+
+        It raises as `WatchStore` does.
+        """
         with sqlite_file.mapped(self.path, WATCH_FORMAT), transaction(self.connection):
             yield self.connection
 
@@ -146,9 +154,10 @@ def watch_file_beside(store: str) -> Path:
 
 
 def open_watch(ledger: LedgerPlace, access: sqlite_file.Access = "write") -> WatchStore:
-    """Return the annotations and alerts of the ledger (or document) at `ledger`; access `write` creates an absent file.
+    """Return the annotations and alerts of the ledger (or document) at `ledger`.
 
-    Access `read` writes nothing, and a server may be a standby.
+    Access `write` creates an absent file. Access `read` writes nothing, and a server may be a
+    standby.
 
     Raises:
         ConfigError: it is of a newer version, or not ours.

@@ -1,4 +1,7 @@
-"""Backup and restore of a ledger, with its watch file, which people wrote; a collector may be running."""
+"""Backup and restore of a ledger, with its watch file, which people wrote.
+
+A collector may be running.
+"""
 
 import contextlib
 import sqlite3
@@ -15,7 +18,10 @@ from edgemeter.collector.trend.watch_file import WATCH_FORMAT, watch_file_beside
 
 @dataclass(frozen=True, slots=True)
 class LedgerCopy:
-    """A finished copy: the number of runs, the files, and when the newest run was received (None: there is none)."""
+    """A finished copy, with the number of runs and the files.
+
+    It has when the newest run was received (None: there is none).
+    """
 
     runs: int
     files: tuple[Path, ...]
@@ -23,7 +29,9 @@ class LedgerCopy:
 
 
 def backup(ledger: Path, to: Path) -> LedgerCopy:
-    """Copy the ledger, and the watch file next to it, to a new file; the ledger may be written meanwhile.
+    """Copy the ledger, and the watch file next to it, to a new file.
+
+    The ledger may be written meanwhile.
 
     Raises:
         ConfigError: there is no ledger, or the file exists.

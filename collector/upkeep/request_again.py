@@ -1,4 +1,6 @@
-"""Requests receipted records again from the devices that still have them, after a ledger was lost or restored.
+"""Receipted records are requested again from the devices that still have them.
+
+This is needed after a ledger was lost or restored.
 
 The request is retained next to the receipts, where a collector may write anyway: an offline device
 answers when it connects.
@@ -28,7 +30,10 @@ FLUSH_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class AskedDevice:
-    """A device that received the request; `state` as known by the broker or the ledger, None if neither knows it."""
+    """A device that received the request.
+
+    `state` is as known by the broker or the ledger, None if neither knows it.
+    """
 
     fleet: str
     device: str
@@ -38,7 +43,9 @@ class AskedDevice:
 def request_again(
     address: BrokerAddress, ledger: LedgerPlace, devices: Collection[str], since_ns: int
 ) -> list[AskedDevice]:
-    """Ask `devices` (empty: all that the broker and the ledger know) for the records they kept since then; return those asked.
+    """Ask `devices` for the records they kept since then; return those asked.
+
+    An empty `devices` is all that the broker and the ledger know.
 
     Raises:
         ConfigError: a device is unknown, or there is none.

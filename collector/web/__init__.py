@@ -1,1 +1,4 @@
-"""The page: the content of the ledger in a browser, served by the collector, or written as one file that works offline."""
+"""The page shows the content of the ledger in a browser.
+
+It is served by the collector, or written as one file that works offline.
+"""

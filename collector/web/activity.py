@@ -1,4 +1,7 @@
-"""The current measurements: which device measures which run, and the progress of each job, by the time of receipt."""
+"""The current measurements: which device measures which run, and each job's progress.
+
+They are by the time of receipt.
+"""
 
 import hashlib
 from collections.abc import Sequence
@@ -28,7 +31,10 @@ COUNTS = ("done", "failed", "running", "repeating", "waiting", "cancelled")
 
 @dataclass(frozen=True, slots=True)
 class DeviceActivity:
-    """The current measurement of a device, as it reported; `is_stale` when it has not reported for an hour."""
+    """The current measurement of a device, as it reported.
+
+    It `is_stale` when the device has not reported for an hour.
+    """
 
     fleet: str
     device: str
@@ -98,7 +104,10 @@ def read_activities(store: RunStore, now_ns: int) -> Activities:
 def activities_of(
     retained: Sequence[RetainedMessage], present: Sequence[DevicePresence], now_ns: int
 ) -> Activities:
-    """Return the current measurements: a device that is lost, or whose process was followed by another, measures nothing."""
+    """Return the current measurements.
+
+    A device that is lost, or whose process was followed by another, measures nothing.
+    """
     states = {
         (device_presence.fleet, device_presence.device): device_presence
         for device_presence in present

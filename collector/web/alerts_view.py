@@ -1,4 +1,7 @@
-"""The alerts: open ones, when each was opened and closed, the state that each channel knows, and links to its series and period."""
+"""The alerts, open ones too, with links to their series and period.
+
+Each has when it was opened and closed, and the state that each channel knows.
+"""
 
 from operator import attrgetter
 

@@ -1,4 +1,7 @@
-"""The table of a comparison: a row for each case, grouped by comparability, the reference first; equal boards are one row."""
+"""The table of a comparison has a row for each case, grouped by comparability.
+
+The reference is first; equal boards are one row.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -34,7 +37,10 @@ OF_RECORDS = (
 
 
 class CaseGroup(NamedTuple):
-    """Cases that may be compared, or that are interchangeable: their models, their task, and their table."""
+    """Cases that may be compared, or that are interchangeable.
+
+    It has their models, their task, and their table.
+    """
 
     models: Sequence[str]
     task: str
@@ -50,7 +56,9 @@ class CasePage(NamedTuple):
 
 
 class CaseTable:
-    """The table of a comparison: every case, those of boards of one type as one row in `folded`, chosen `by_limits`.
+    """The table of a comparison, with every case, chosen `by_limits`.
+
+    Cases of boards of one type are one row in `folded`.
 
     The table has pages, and is in the order of a choice; an export has every case.
     """
@@ -152,9 +160,10 @@ def _pages(rows: Sequence[ComparedCase]) -> list[list[ComparedCase]]:
 
 
 class FigureCell(NamedTuple):
-    """A figure of a case: its value, or the reason why there is none; and the decision on its difference from the reference's.
+    """A figure of a case, with its difference from the reference's and the decision on it.
 
-    `amount` and `interval` are that difference in words, empty if the values are equal.
+    It has its value, or the reason why there is none. `amount` and `interval` are that difference
+    in words, empty if the values are equal.
     """
 
     value: str
@@ -168,7 +177,10 @@ class FigureCell(NamedTuple):
 
 
 def _figure(entry: Figure, rows: Sequence[ComparedCase]) -> ViewColumn[ComparedCase]:
-    """Return the column of a figure: its value with its interval, and its difference from the reference's."""
+    """Return the column of a figure.
+
+    It has the value with its interval, and its difference from the reference's.
+    """
     cases = [row.case for row in rows]
 
     def value(row: ComparedCase) -> float | None:

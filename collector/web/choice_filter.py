@@ -1,4 +1,7 @@
-"""The filter above a comparison: limits and the figure to minimise, the outcome of each case, and which are shown."""
+"""The filter above a comparison sets limits and the figure to minimise.
+
+It has the outcome of each case, and which are shown.
+"""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -113,7 +116,10 @@ class ChoiceFilter:
         return "recommended" if candidate is self.choice.recommended else candidate.outcome
 
     def reasons(self, row: ComparedCase) -> list[str]:
-        """Return the reasons for the outcome of a candidate, and its distance from the recommended one."""
+        """Return the reasons for the outcome of a candidate.
+
+        Its distance from the recommended one is returned too.
+        """
         candidate = self._candidates[id(row.case)]
         # The requirement with the worst outcome decides; a met requirement needs no reason.
         deciding = min(
@@ -147,7 +153,10 @@ class ChoiceFilter:
 def choice_filter(
     request: ViewRequest, comparison: Comparison, picked: Collection[CaseKey]
 ) -> tuple[ChoiceFilter | None, str]:
-    """Return the choice in an address among the rows whose cases were selected, and the faults of its limits."""
+    """Return the choice in an address, and the faults of its limits.
+
+    The choice is among the rows whose cases were selected.
+    """
     limits, cheapest = request.get("require"), request.get("cheapest")
     if not limits and not cheapest:
         return None, ""
@@ -170,7 +179,10 @@ def choice_filter(
 
 
 def choice_inputs(request: ViewRequest, comparison: Comparison) -> tuple[FormInput, ...]:
-    """Return the fields of the form: the limits, the figure to minimise, and whether all cases are shown."""
+    """Return the fields of the form.
+
+    They are the limits, the figure to minimise, and whether all cases are shown.
+    """
     cases = [row.case for row in comparison.rows]
     valued = [
         entry for entry in JUDGED.values() if any(entry.name in case.figures for case in cases)

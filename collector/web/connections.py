@@ -1,4 +1,7 @@
-"""The HTTP server of the page: uvicorn, with limits for clients that send half a request, or do not read their answer."""
+"""The HTTP server of the page is uvicorn, with limits for slow clients.
+
+Such clients send half a request, or do not read their answer.
+"""
 
 import asyncio
 from collections import defaultdict
@@ -18,7 +21,10 @@ STEP_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """How long the head and the body of a request may take, and an answer until the client reads on; and how many connections there may be.
+    """The longest times of a request and its answer, and the most connections.
+
+    The times are those that the head and the body of a request may take, and an answer until the
+    client reads on.
 
     `most_newcomers` is the number of connections of one address before the first complete request
     of each.
@@ -32,7 +38,10 @@ class RequestLimits:
 
 @dataclass(slots=True)
 class _Connections:
-    """The connections of a server: those that wait, and the newcomers of each address, oldest first."""
+    """The connections of a server.
+
+    They are those that wait, and the newcomers of each address, oldest first.
+    """
 
     limits: RequestLimits
     waiting: "WaitingRequests[_LimitedHttp]" = field(
@@ -50,7 +59,10 @@ class _Connections:
         loop.call_later(STEP_S, self.watch, loop)
 
     def make_room(self, newcomer: "_LimitedHttp") -> None:
-        """Close the oldest newcomer of an address that has too many, and whoever has waited longest if all have too many."""
+        """Close the oldest newcomer of an address that has too many.
+
+        If all have too many, close whoever has waited longest.
+        """
         of_address = self.newcomers[newcomer.address]
         of_address[newcomer] = None
         if len(of_address) > self.limits.most_newcomers:
@@ -66,7 +78,10 @@ class _Connections:
 
 
 class _LimitedHttp(H11Protocol):
-    """One connection; it waits from its first byte to the end of each request, and while its client reads no answer."""
+    """One connection, which waits for its client.
+
+    It waits from its first byte to the end of each request, and while its client reads no answer.
+    """
 
     def __init__(self, shared: _Connections, **options: Any) -> None:
         super().__init__(**options)

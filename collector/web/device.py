@@ -1,4 +1,7 @@
-"""The page of one device: the machine, its difference from others of its type, its trend and newest runs."""
+"""The page of one device.
+
+It shows the machine, its difference from others of its type, its trend and newest runs.
+"""
 
 import time
 from collections.abc import Sequence

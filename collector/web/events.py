@@ -71,7 +71,10 @@ class FindingShown:
 
     @property
     def fields(self) -> dict[str, str]:
-        """The fields of the trend that shows its series in its period: one board and one model, or all."""
+        """The fields of the trend that shows its series in its period.
+
+        They are one board and one model, or all.
+        """
         alone = {"board": self.boards, "model": self.models, "metric": (self.metric,)}
         fields = {
             name: values[0] for name, values in alone.items() if len(values) == 1 and values[0]
@@ -85,7 +88,10 @@ class FindingShown:
 
 
 class TrendEvents:
-    """Steps, drifts, annotations and alerts of the series of a store; empty without a store, and before the first `refresh`."""
+    """Steps, drifts, annotations and alerts of the series of a store.
+
+    It is empty without a store, and before the first `refresh`.
+    """
 
     def __init__(self, store: RunStore | None = None) -> None:
         self._store = store
@@ -122,7 +128,10 @@ class TrendEvents:
         )
 
     def findings_of(self, picked: Mapping[str, str]) -> list[FindingShown]:
-        """Return the changes that affected the selection (a device, a fleet, a board type, a model), newest first."""
+        """Return the changes that affected the selection, newest first.
+
+        The selection is a device, a fleet, a board type or a model.
+        """
         return [
             finding
             for finding in self.findings
@@ -188,7 +197,10 @@ def _outlying(history: History) -> Mapping[tuple[str, str], Sequence[str]]:
 def _findings(
     history: History, annotations: Sequence[Annotation], results: TrendResults
 ) -> tuple[FindingShown, ...]:
-    """Return the newest step of each series in the last weeks; the steps of an event appear once."""
+    """Return the newest step of each series in the last weeks.
+
+    The steps of an event appear once.
+    """
     trends = trends_of(history, annotations, FOLLOWED, results=results)
     oldest = max((trend.last_day for trend in trends), default=0) - FINDING_DAYS
     newest = (

@@ -15,7 +15,10 @@ RUNS_SHOWN = 500
 
 
 def jobs_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
-    """Return the jobs, newest report first, or one with its runs; raises ConfigError if that one is unknown."""
+    """Return the jobs, newest report first, or one with its runs.
+
+    It raises ConfigError if that one is unknown.
+    """
     reported = sorted(context.activities.jobs, key=lambda activity: -activity.received_ns)
     if name := request.get("job"):
         return _job_view(

@@ -1,4 +1,7 @@
-"""Rendering by Jinja2 (`templates/`): a device's text cannot become markup, because text is escaped unless a template made it."""
+"""Views are rendered by Jinja2 from `templates/`.
+
+A device's text cannot become markup, because text is escaped unless a template made it.
+"""
 
 import re
 from collections.abc import Mapping
@@ -30,7 +33,10 @@ class Markup(str):
 
 
 def render(template: str, **values: object) -> Markup:
-    """Return a template, such as `page.html`, with values (escaped unless markup); raises UnavailableError if Jinja2 is not installed."""
+    """Return a template, such as `page.html`, with values (escaped unless markup).
+
+    It raises UnavailableError if Jinja2 is not installed.
+    """
     return Markup(_environment().get_template(template).render(values))
 
 

@@ -34,7 +34,10 @@ METRICS = (LATENCY, ENERGY, ACCURACY, "is_throttled")
 
 @dataclass(frozen=True, slots=True)
 class FileChoice:
-    """The content of a file: the cases, the number of runs with raw samples, and the `reference` whose comparison is first."""
+    """The content of a file: the cases and the number of runs with raw samples.
+
+    The comparison with `reference` is first.
+    """
 
     case_filter: CaseFilter = CaseFilter()  # noqa: RUF009 - frozen
     runs: int = RUNS
@@ -44,7 +47,10 @@ class FileChoice:
 def write_file_of(
     store: RunStore, path: Path, choice: FileChoice, progress: Tell = no_progress
 ) -> int:
-    """Write the page of a store as one file and return its size in bytes; raises ConfigError if `choice` selects no run, or on failure."""
+    """Write the page of a store as one file and return its size in bytes.
+
+    It raises ConfigError if `choice` selects no run, or on failure.
+    """
     case_filter, book = choice.case_filter, book_of(store, progress)
     if book.cases and not any(map(case_filter.takes, book.cases)):
         request = ", ".join(f"{name} {value!r}" for name, value in _fixed(case_filter).items())

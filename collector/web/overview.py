@@ -1,4 +1,7 @@
-"""The overview: devices, models and board types, combinations that were never measured, and devices that need attention."""
+"""The overview shows devices, models and board types.
+
+It also shows combinations that were never measured, and devices that need attention.
+"""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +36,10 @@ DEVICES_SHOWN = 250
 
 
 class _DeviceLine:
-    """A device: a summary of its cases, its reports, and its difference from others of its type (empty if there is none)."""
+    """A device, with a summary of its cases, and its reports.
+
+    It has its difference from others of its type (empty if there is none).
+    """
 
     def __init__(
         self,
@@ -170,7 +176,10 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
 def _common_case(
     every_case: Sequence[BookedCase], lines: Sequence[_DeviceLine], case_filter: CaseFilter
 ) -> tuple[str, Mapping[tuple[str, str], CaseSummary]]:
-    """Return the case that most devices ran, in words, and its figures by fleet and device for the listed ones."""
+    """Return the case that most devices ran, in words, and its figures.
+
+    The figures are by fleet and device for the listed ones.
+    """
     alike = grouped((like_with_like(case.key), case) for case in every_case if case.usable)
     members = max(
         alike.values(),

@@ -1,4 +1,7 @@
-"""The published figures, judged by three laws and next to own runs; separate from everything that is ranked."""
+"""The published figures, judged by three laws and next to own runs.
+
+They are separate from everything that is ranked.
+"""
 
 from collections.abc import Sequence
 from operator import attrgetter
@@ -30,7 +33,10 @@ SHOWN = 12
 
 
 def published_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
-    """Return the published figures that match the address, each with its verdict and the deciding sentence."""
+    """Return the published figures that match the address.
+
+    Each has its verdict and the deciding sentence.
+    """
     try:
         rows = context.published.rows()
     except ConfigError as error:

@@ -34,7 +34,11 @@ _in_order = attrgetter(
 
 @dataclass(frozen=True, slots=True)
 class CaseFilter:
-    """The reader's filter: facets (None: all), `days` back from the newest run (None: all), and whether only the current `level` counts."""
+    """The reader's filter, with facets (None: all).
+
+    `days` count back from the newest run (None: all); `level` is whether only the current level
+    counts.
+    """
 
     fleet: str | None = None
     device: str | None = None
@@ -100,7 +104,10 @@ def since_ns(book: CaseBook, days: int) -> int:
 
 
 def live_chart(chart: Chart, fallback: str = "") -> Markup:
-    """Return a chart that the page's script draws; `fallback` (SVG) is for browsers without scripts."""
+    """Return a chart that the page's script draws.
+
+    `fallback` (SVG) is for browsers without scripts.
+    """
     return render(
         "chart.html",
         chart=chart,
@@ -130,12 +137,18 @@ class ViewContext:
         return Activities() if self.links.is_file else read_activities(self.store, time.time_ns())
 
     def render(self, template: str, **values: object) -> Markup:
-        """Return a rendered template with values, which may refer to other views and draw charts."""
+        """Return a rendered template with values.
+
+        They may refer to other views and draw charts.
+        """
         return render(template, links=self.links, draw=self.draw, **values)
 
 
 def reference_names(book: CaseBook, model: str | None = None) -> list[str]:
-    """Return the possible references (which ran a given `model`): the role `reference` if there is one, then devices, its own first."""
+    """Return the possible references (which ran a given `model`).
+
+    The role `reference` is first if there is one, then devices, its own first.
+    """
     keys = [case.key for case in book.cases if model in (None, case.key.model)]
     roles = [REFERENCE] if any(key.role == REFERENCE for key in keys) else []
     devices = sorted({(key.role != REFERENCE, key.device) for key in keys})
@@ -148,7 +161,10 @@ def compare(
     case_filter: CaseFilter,
     reference: str,
 ) -> Comparison:
-    """Return the comparison of these cases with those of `reference` (a device, or the role), independent of the filter."""
+    """Return the comparison of these cases with those of `reference`.
+
+    The reference is a device, or the role; the filter does not affect its cases.
+    """
 
     def belongs(key: CaseKey) -> bool:
         return key.device == reference or key.role == reference == REFERENCE

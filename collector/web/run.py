@@ -89,7 +89,10 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
 
 
 def _time_line(record: RunRecord, latencies: Sequence[float]) -> tuple[str, Chart]:
-    """Return a heading, and latency and power on one time axis; without the queries' times the latency alone, in order."""
+    """Return a heading, and latency and power on one time axis.
+
+    Without the queries' times it is the latency alone, in order.
+    """
     starts = values_of(record, "query_start") or ()
     has_moments = len(starts) == len(latencies)
     rows: list[dict[str, Any]] = [
@@ -151,7 +154,10 @@ def _time_line(record: RunRecord, latencies: Sequence[float]) -> tuple[str, Char
 
 
 def _bands(record: RunRecord, end_s: float) -> list[dict[str, Plain]]:
-    """Return the stretches of a run in s since the first timed query: idle as recorded, and the preceding warm-up."""
+    """Return the stretches of a run in s since the first timed query.
+
+    They are idle as recorded, and the preceding warm-up.
+    """
     words: dict[str, str] = {
         condition.when: ", ".join(
             f"{name} {text}" for name, text in facts_of(condition).items() if text
@@ -308,7 +314,10 @@ def _flat(name: str, value: object) -> list[tuple[str, str | int | float | bool 
 
 
 def charts_of(sustained: Sustained, *, of_frames: bool) -> list[Chart]:
-    """Return the charts of the intervals of a long run: missed frames and latency, clock and temperature, power."""
+    """Return the charts of the intervals of a long run.
+
+    They show missed frames and latency, clock and temperature, and power.
+    """
     if len(sustained.points) < 2:
         return []
     rows: list[dict[str, Any]] = [
@@ -368,7 +377,10 @@ def finite_values(series: Series) -> list[float] | None:
 
 
 def thinned(values: Sequence[float], limit: int) -> list[tuple[int, float]]:
-    """Return at most about `limit` values with their indexes: the smallest and the largest of each stretch, so that no outlier is lost."""
+    """Return at most about `limit` values with their indexes.
+
+    They are the smallest and the largest of each stretch, so that no outlier is lost.
+    """
     if len(values) <= limit:
         return list(enumerate(values))
     step = -(-2 * len(values) // limit)

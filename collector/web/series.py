@@ -59,12 +59,18 @@ class SeriesShown(NamedTuple):
 
 
 def series_groups(every_case: Sequence[BookedCase]) -> list[list[BookedCase]]:
-    """Return the cases in groups that are one series over time: an update of runtime, model file or power mode does not end it."""
+    """Return the cases in groups that are one series over time.
+
+    An update of runtime, model file or power mode does not end a series.
+    """
     return list(grouped((in_series(case.key), case) for case in every_case).values())
 
 
 def titles(groups: Sequence[Sequence[BookedCase]]) -> list[str]:
-    """Return a unique title for each series: if device, model, precision and runtime are equal, with other differences."""
+    """Return a unique title for each series.
+
+    If device, model, precision and runtime are equal, it has other differences.
+    """
     keys = [members[0].key for members in groups]
     names = names_of(keys, _title, SERIES_FIELDS)
     return [names[key] for key in keys]
@@ -80,7 +86,10 @@ def series(
     title: str | None = None,
     dots: int = DOTS,
 ) -> SeriesShown | None:
-    """Return the series of the cases, all of one device, None if no run has that figure; with more runs than `dots` a dot is a day."""
+    """Return the series of the cases, None if no run has that figure.
+
+    The cases are all of one device; with more runs than `dots` a dot is a day.
+    """
     case = max(members, key=lambda case: case.newest_ns)
     runs = joined(
         [context.store.runs_of(member.members).part(slice(-RUNS_READ, None)) for member in members]
@@ -214,7 +223,10 @@ def _changes(runs: CaseRuns) -> list[SeriesEvent]:
 def _levels(
     valued: Sequence[tuple[RunFigures, float]], entry: Figure, series_events: Sequence[SeriesEvent]
 ) -> list[dict[str, Plain]]:
-    """Return the level of each stretch between changes and steps; for a series without any its level throughout."""
+    """Return the level of each stretch between changes and steps.
+
+    A series without any has its level throughout.
+    """
     steps = [series_event.at_ns for series_event in series_events if series_event.kind != "remark"]
     edges = [valued[0][0].started_at_ns, *steps, valued[-1][0].started_at_ns + 1]
     has_points = entry.is_truth or entry.is_share or entry.group == "accuracy"
@@ -253,7 +265,11 @@ CASES_READ = 2 * CHARTS
 
 
 def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:
-    """Return the trend of a metric: the findings, then a page of series of every board type; raises ConfigError if it is unknown."""
+    """Return the trend of a metric.
+
+    It has the findings, then a page of series of every board type. It raises ConfigError if the
+    metric is unknown.
+    """
     entry = figure_called(request.get("metric") or LATENCY, FOLLOWED.values())
     every_case = of_every_board(picked_cases(context.book, replace(case_filter, days=None)))
     pages = pager(request, context.links, len(every_case), CASES_READ)

@@ -1,4 +1,7 @@
-"""The server of the page: Starlette under uvicorn, read-only; a thread keeps the case book up to date."""
+"""The server of the page is Starlette under uvicorn, read-only.
+
+A thread keeps the case book up to date.
+"""
 
 import hashlib
 import hmac
@@ -211,7 +214,10 @@ class PageServer:
         return f'"{hashlib.sha256(identity.encode()).hexdigest()[:24]}"'
 
     def update(self) -> None:
-        """Bring book and events up to date; an error is logged, and the update is tried again the next time."""
+        """Bring book and events up to date.
+
+        An error is logged, and the update is tried again the next time.
+        """
         try:
             self.book.refresh()
             self.events.refresh()
@@ -267,7 +273,10 @@ class PageServer:
         return response
 
     def _refusal(self, http: Request) -> Response | None:
-        """Return the response to a reader without permission, or with the token in the address; None for everybody else."""
+        """Return the response to a reader without permission; None for everybody else.
+
+        A reader with the token in the address is redirected to the address without it.
+        """
         if self.token is None:
             # Another host name would be a page elsewhere that reads ours through the browser.
             if is_loopback(self.host) and _hostname(http) not in LOOPBACK_NAMES:

@@ -1,4 +1,7 @@
-"""The comparison: every case with its reference, the cases that meet the reader's limits, and cost against accuracy."""
+"""The comparison of every case with its reference.
+
+It also shows the cases that meet the reader's limits, and cost against accuracy.
+"""
 
 import math
 from collections import Counter
@@ -182,7 +185,10 @@ def _mode_table(answer: ModeAnswer) -> ViewGrid[tuple[str, ...]]:
 
 
 def _marks(comparison: Comparison) -> list[tuple[str, int, str]]:
-    """Return the marks of the rows that need an explanation: each with its number of cases, and its meaning."""
+    """Return the marks of the rows that need an explanation.
+
+    Each has its number of cases, and its meaning.
+    """
     counts = Counter(mark for row in comparison.rows for mark in row.marks)
     return [
         (mark, counts[mark], text)
@@ -194,7 +200,10 @@ def _marks(comparison: Comparison) -> list[tuple[str, int, str]]:
 def _left_out(
     comparison: Comparison, shown_cases: Sequence[BookedCase]
 ) -> list[tuple[str, Sequence[str]]]:
-    """Return each reason why runs are left out with their names, empty if unknown, the most frequent first."""
+    """Return the reasons why runs are left out, the most frequent first.
+
+    Each has the runs' names, empty if unknown.
+    """
     runs_by_reason = grouped((entry.reason, entry.name) for entry in comparison.left_out)
     if unusable := sum(case.runs - case.usable for case in shown_cases):
         runs_by_reason["invalid, or not comparable; the page of each says why"] = [""] * unusable

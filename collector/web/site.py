@@ -51,7 +51,10 @@ def script() -> str:
 
 
 def served_page(title: str, content: Markup, remark: str, tag: str = "") -> str:
-    """Return a page that loads its style and scripts, and checks for a newer version by its `tag`, if given."""
+    """Return a page that loads its style and scripts.
+
+    It checks for a newer version by its `tag`, if given.
+    """
     charts = vega.bundle_name() if "chart-data" in content else None
     return render(
         "page.html",
@@ -73,7 +76,9 @@ def packed(text: str) -> str:
 def one_file_page(
     first: tuple[str, Markup, str], held_views: Sequence[tuple[str, Markup]], remark: str
 ) -> str:
-    """Return a page that loads nothing: it shows the `first` view (address, content, title), and contains the others as templates.
+    """Return a page that loads nothing.
+
+    It shows the `first` view (address, content, title), and contains the others as templates.
 
     Its policy names the scripts that may run: a device's text stays text.
     """
@@ -156,7 +161,10 @@ def offered(context: ViewContext) -> FormChoices:
 
 
 def show(context: ViewContext, request: ViewRequest) -> View:
-    """Return the view of an address; raises ConfigError if there is no such view, or nothing to show."""
+    """Return the view of an address.
+
+    It raises ConfigError if there is no such view, or nothing to show.
+    """
     if request.view not in VIEWS:
         raise ConfigError(f"there is no view {request.view!r}: there are {', '.join(VIEWS)}")
     return VIEWS[request.view](context, request, parse_filter(request.fields))

@@ -1,4 +1,7 @@
-"""A view: the content of one address of the page, as markup and as plain tables; and the syntax of addresses."""
+"""A view is the content of one address of the page, as markup and as plain tables.
+
+This also defines the syntax of addresses.
+"""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -44,7 +47,10 @@ class ViewRequest:
 
     @property
     def address(self) -> str:
-        """Return the address as text, the same for the same fields in any order: `compare?reference=server&model=yolo`."""
+        """Return the address as text, such as `compare?reference=server&model=yolo`.
+
+        It is the same for the same fields in any order.
+        """
         return address(self.view, self.fields)
 
     def get(self, name: str) -> str:
@@ -53,7 +59,10 @@ class ViewRequest:
 
 
 def read_address(text: str) -> ViewRequest:
-    """Return the request in an address (without its leading slash); raises ConfigError for more than `MOST_FIELDS` fields."""
+    """Return the request in an address (without its leading slash).
+
+    It raises ConfigError for more than `MOST_FIELDS` fields.
+    """
     view, _, query = text.partition("?")
     if query.count("&") >= MOST_FIELDS:
         raise ConfigError(
@@ -67,7 +76,10 @@ def read_address(text: str) -> ViewRequest:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """How one view refers to another: served under a path, or within one file, to the views that are `held` in it."""
+    """The links of one view to others.
+
+    They are served under a path, or within one file, to the views that are `held` in it.
+    """
 
     held: Collection[str] | None = None
     _views: dict[str, list[Mapping[str, str]]] = field(init=False, default_factory=dict)
@@ -82,7 +94,10 @@ class Links:
         return self.held is not None
 
     def to(self, view: str, **fields: str) -> str | None:
-        """Return `/view?...`, in a file `#/view?...`, or None for a view that it does not contain; unspecified fields match any there."""
+        """Return `/view?...`, in a file `#/view?...`, or None for a view that it lacks.
+
+        Unspecified fields match any there.
+        """
         if not self.is_file:
             return f"/{address(view, fields)}"
         route = {name: value for name, value in fields.items() if name in ROUTES[view]}
@@ -94,14 +109,20 @@ class Links:
 
 
 def read_period(text: str) -> tuple[int, int] | None:
-    """Return the period (ns since 1970) in the field `between`, `FIRST,LAST` in ms; None without one."""
+    """Return the period (ns since 1970) in the field `between`.
+
+    The field is `FIRST,LAST` in ms; the period is None without one.
+    """
     match = re.fullmatch(r"(\d{1,14}),(\d{1,14})", text, re.ASCII)
     return (int(match[1]) * 1_000_000, int(match[2]) * 1_000_000 + 999_999) if match else None
 
 
 @dataclass(frozen=True, slots=True)
 class Pager:
-    """The valid `page` (from 0) of `count` items in an address, `size` on each, and the links to the others."""
+    """The valid `page` (from 0) of `count` items in an address, and links to the others.
+
+    There are `size` items on each.
+    """
 
     page: int
     count: int
@@ -129,7 +150,10 @@ def pager(request: ViewRequest, links: Links, count: int, size: int, noun: str =
 
 @dataclass(frozen=True, slots=True)
 class FormInput:
-    """A field of a view's own in its form: typed, with a hint in `placeholder`, or selected from `options` (value and text)."""
+    """A field of a view's own in its form.
+
+    It is typed, with a hint in `placeholder`, or selected from `options` (value and text).
+    """
 
     name: str
     label: str
@@ -140,7 +164,11 @@ class FormInput:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One view; `tables` are its figures (CSV has the first), `inputs` its own fields, `picked` fills fields that the address omits."""
+    """One view, with its figures in `tables`.
+
+    CSV has the first table. `inputs` are its own fields, `picked` fills fields that the address
+    omits.
+    """
 
     title: str
     body: Markup
@@ -152,7 +180,10 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class ViewColumn(Generic[Item]):
-    """One column: its name in plain form, its heading, the plain value, and the text of the cell with `small` text below it.
+    """One column of a view's table.
+
+    It has its name in plain form, its heading, the plain value, and the text of the cell with
+    `small` text below it.
 
     A template's macro of the same name may make the cell instead; the text of a column that
     `leads_to` another view (its name, and how its fields are read) is a link. A column without a
@@ -181,7 +212,10 @@ class ViewColumn(Generic[Item]):
         )
 
     def attributes(self, item: Item) -> Attributes:
-        """Return the attributes of a cell: its sort key, and its heading, which a phone shows only here."""
+        """Return the attributes of a cell.
+
+        They are its sort key, and its heading, which a phone shows only here.
+        """
         value = self.value(item)
         is_number = (
             isinstance(value, int | float) and not isinstance(value, bool) and not self.is_text
@@ -214,7 +248,10 @@ class ViewColumn(Generic[Item]):
 
 @dataclass(frozen=True, slots=True)
 class PlainRows(Generic[Item]):
-    """The rows of a table in plain form, computed when they are read: a page that is only viewed needs none."""
+    """The rows of a table in plain form.
+
+    They are computed when they are read: a page that is only viewed needs none.
+    """
 
     columns: Sequence[ViewColumn[Item]]
     items: Sequence[Item]
@@ -225,7 +262,10 @@ class PlainRows(Generic[Item]):
 
 @dataclass(frozen=True, slots=True)
 class ViewGrid(Generic[Item]):
-    """A table of groups of rows; if the first row of a group has `details`, the others show while that is open."""
+    """A table of groups of rows.
+
+    If the first row of a group has `details`, the others show while that is open.
+    """
 
     name: str
     columns: Sequence[ViewColumn[Item]]
