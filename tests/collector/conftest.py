@@ -44,7 +44,10 @@ class Place:
 
 @pytest.fixture(autouse=True)
 def short_script(request, monkeypatch):
-    """Make the script of the charts a short one where no browser reads it: to bundle it takes seconds."""
+    """Make the script of the charts a short one where no browser reads it.
+
+    Bundling the real one takes seconds.
+    """
     if needs_python_only(request.node):
         monkeypatch.setattr(vega, "bundle", lambda: "// charts")
         monkeypatch.setattr(vega, "bundle_name", lambda: "charts-0123456789abcdef.js")
@@ -59,7 +62,10 @@ def influx2_server(influxd, tmp_path_factory):
 
 @pytest.fixture(params=[pytest.param("influx2_server", marks=pytest.mark.influx)], ids=["influx"])
 def influx_place(request, bucket_of):
-    """Return a bucket of the test's own in a running InfluxDB 2; a test that uses it has the marker."""
+    """Return a bucket of the test's own in a running InfluxDB 2.
+
+    A test that uses it has the marker.
+    """
     influx_place = Place(request.getfixturevalue(request.param), f"place-{uuid.uuid4().hex}")
     bucket_of(influx_place.config()).create(None)
     return influx_place

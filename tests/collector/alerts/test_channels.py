@@ -1,4 +1,7 @@
-"""Facts about channels: what a receiver gets, what counts as delivered, and that no error shows a secret."""
+"""Test what a receiver gets from a channel and what counts as delivered.
+
+No error shows a secret.
+"""
 
 import sys
 import time
@@ -43,7 +46,7 @@ def send(alerts, **channel):
 
 @pytest.mark.services
 def test_alertmanager_gets_labels_times_and_the_end():
-    """An array; what is open ends after three checks that do not come.
+    """Alertmanager gets an array; an open alert ends after three checks that do not come.
 
     A step keeps its labels when other boards join it.
     """
@@ -81,7 +84,10 @@ def test_alertmanager_gets_labels_times_and_the_end():
 
 @pytest.mark.services
 def test_a_webhook_gets_what_happened_and_a_refusal_shows_no_secret(monkeypatch):
-    """One message for all; neither a redirect to another page nor an error is a delivery; the address stands in no error."""
+    """Neither a redirect to another page nor an error counts as a delivery.
+
+    All alerts are in one message, and no error shows the address.
+    """
     monkeypatch.setenv("HOOK_PASSWORD", "hunter22")
     with real_http(
         lambda request, _: request.respond(
@@ -114,7 +120,7 @@ def test_a_webhook_gets_what_happened_and_a_refusal_shows_no_secret(monkeypatch)
 
 @pytest.mark.services
 def test_what_is_too_long_for_one_message_goes_in_several():
-    """As many alerts in one as the service takes, here 32,768 characters."""
+    """One message has as many alerts as the service takes, here 32,768 characters."""
     with real_http() as http:
         alerts = [make_alert(number, text=f"{number} " + 9000 * "x") for number in range(1, 6)]
         parts = send(alerts, url=http.url.replace("http", "json"))
@@ -124,7 +130,7 @@ def test_what_is_too_long_for_one_message_goes_in_several():
 
 @pytest.mark.services
 def test_a_mail_arrives_and_a_recipient_that_is_refused_does_not():
-    """Handed in over SMTP, with subject and text."""
+    """The mail is handed in over SMTP, with subject and text."""
     with real_mail() as mail:
         address = f"mailto://127.0.0.1:{mail.server_port}?from=e@x.org&mode=insecure&format=text"
         send([OPENED], url=f"{address}&to=a@x.org")
@@ -137,7 +143,7 @@ def test_a_mail_arrives_and_a_recipient_that_is_refused_does_not():
 
 @pytest.mark.mosquitto
 def test_an_mqtt_broker_has_a_message_only_when_it_takes_it(tmp_path):
-    """A topic that a rule of the broker forbids is no delivery, and neither is a broker that is away."""
+    """A topic that the broker forbids is no delivery, and neither is a broker that is away."""
     (tmp_path / "acl").write_text("topic readwrite edgemeter/alerts\n")
     server = mosquitto(tmp_path, f"acl_file {tmp_path}/acl")
     server.start()
@@ -158,7 +164,10 @@ def test_an_mqtt_broker_has_a_message_only_when_it_takes_it(tmp_path):
 
 @pytest.mark.services
 def test_a_channel_that_hangs_holds_no_other_up(tmp_path, monkeypatch):
-    """It is given up after its time; a test alert goes to every channel each time, and the next check ends it."""
+    """A channel that hangs is given up after its time.
+
+    A test alert goes to every channel each time, and the next check ends it.
+    """
     monkeypatch.setattr(check, "SENDING_S", 0.5)
     monkeypatch.setattr(check, "ANSWER_S", 0.5)
     SqliteLedger(tmp_path / "ledger.sqlite").close()
@@ -189,7 +198,7 @@ def test_a_channel_that_hangs_holds_no_other_up(tmp_path, monkeypatch):
 
 
 def test_a_secret_that_is_absent_and_a_missing_apprise_are_errors_with_a_remedy(monkeypatch):
-    """Each names what to do."""
+    """Each error names the remedy."""
     monkeypatch.delenv("NOPE", raising=False)
     for url in ("$NOPE", "json://lab:${NOPE}@h", "json://lab:a$@h"):
         with (

@@ -1,4 +1,8 @@
-"""Facts about a check: what a channel accepts is written, what it does not is tried again, and only one check runs at a time."""
+"""Test how a check records deliveries.
+
+A channel that accepts an alert is noted, one that does not is tried again, and only one check runs
+at a time.
+"""
 
 import itertools
 from contextlib import contextmanager
@@ -77,7 +81,10 @@ def at(ledger, hours, rules=RULES):
 
 
 def test_each_channel_is_told_once_and_of_the_end(ledger, receivers):
-    """Two devices are lost, one comes back; a channel that was away hears of both when it is there again."""
+    """A channel that was away hears of both lost devices when it is there again.
+
+    One of the two devices has come back by then.
+    """
     heard(ledger, "lost", -2, "a", "b")
     receivers.away = {"pager"}
     at(ledger, 0)
@@ -103,7 +110,7 @@ def test_each_channel_is_told_once_and_of_the_end(ledger, receivers):
 
 
 def test_what_ended_before_a_channel_heard_of_it_is_told_as_over(ledger, receivers):
-    """It was an alert, of which somebody waited to hear."""
+    """The alert is still sent, because somebody waited to hear of it."""
     heard(ledger, "lost", -2, "a")
     receivers.away = {"chat"}
     at(ledger, 0)
@@ -117,7 +124,7 @@ def test_what_ended_before_a_channel_heard_of_it_is_told_as_over(ledger, receive
 
 
 def test_rules_without_a_channel_for_a_while_tell_nothing_twice(ledger, receivers):
-    """The wrong file of rules once: what was sent is not sent again, what was not still is."""
+    """One check with the wrong rules file repeats no sent alert and loses no unsent one."""
     heard(ledger, "lost", -2, "a")
     receivers.away = {"pager"}
     at(ledger, 0)
@@ -132,7 +139,7 @@ def test_rules_without_a_channel_for_a_while_tell_nothing_twice(ledger, receiver
 
 
 def test_one_check_runs_at_a_time(ledger, receivers):
-    """The other one fails, and sends nothing."""
+    """A second check fails and sends nothing."""
     heard(ledger, "lost", -2, "a")
     with (
         open_watch(ledger) as file,
@@ -144,7 +151,7 @@ def test_one_check_runs_at_a_time(ledger, receivers):
 
 
 def test_a_check_reads_nothing_before_no_other_can_run(ledger, receivers, monkeypatch):
-    """With facts older than those of another check it would close what that one opened, and tell so."""
+    """A check with older facts than another would close what that one opened, and send so."""
     read = check.History
 
     def read_while_another_begins(stores):
@@ -210,7 +217,11 @@ def test_a_check_that_is_killed_at_any_step_loses_no_alert_and_repeats_only_what
 
 
 def test_a_disk_that_gets_full_repeats_no_message(ledger, receivers, monkeypatch):
-    """Before the first message nothing is sent; after it, the reserve has room for what the channels accepted."""
+    """On a full disk nothing is sent that could not be noted.
+
+    Before the first message nothing is sent; after it, the reserve has room for what the channels
+    accepted.
+    """
     write, writes = WatchFile.writing, []
 
     @contextmanager

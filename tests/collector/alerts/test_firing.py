@@ -1,4 +1,7 @@
-"""Facts about what fires: one cause is one firing, the strongest sign of a board explains the others, a second step is news."""
+"""Test which findings fire.
+
+One cause is one firing, a board's strongest sign explains the others, and a second step is news.
+"""
 
 import msgspec
 import numpy as np
@@ -24,7 +27,10 @@ OUTLYING = AlertRule(name="outlying", kind="outlying-board", metrics=("energy_gr
 
 @pytest.fixture(scope="module")
 def fleet():
-    """Return the runs of eight boards of 90 days, of which one draws 40% more and ends 20 days before the others."""
+    """Return the runs of eight boards over 90 days.
+
+    One board draws 40% more and ends 20 days before the others.
+    """
     days = {unit: 70 if unit == 4 else 90 for unit in range(8)}
     return [
         run
@@ -50,7 +56,11 @@ def titles(fired_now):
 
 
 def test_a_rule_fires_on_what_it_names_as_long_as_that_is_news():
-    """A step for two months; nine per cent less energy where both directions are asked for; a level beyond its limit; a drift."""
+    """A rule fires on a step, a level beyond its limit, or a drift.
+
+    A step is news for two months; less energy by nine per cent fires where both directions are
+    asked for.
+    """
     stepped, better = make_days(STEPPED), make_days(noisy(100, 70, step_at=55, step_ratio=0.91))
     drifting = make_days(np.array(noisy(100, 100, seed=3)) * np.exp(np.linspace(0, 0.08, 100)))
     both = msgspec.structs.replace(STEP, direction="both")
@@ -82,7 +92,10 @@ def test_a_rule_fires_on_what_it_names_as_long_as_that_is_news():
 
 
 def test_of_the_signs_of_a_failing_board_the_strongest_is_told(fleet):
-    """It draws too much, its results are missing, its connection is lost: it is lost; whoever is not told of that hears the others."""
+    """A lost board explains its high power draw and its missing results.
+
+    A channel that is not told of the loss hears the other signs.
+    """
     rules = (OUTLYING, MISSING, LOST, STOPPED)
     lost = fired(rules, fleet, 80, presence("pi-4", "lost", 79))
     assert titles(lost) == ["device lost: pi-4"]
@@ -98,7 +111,10 @@ def test_of_the_signs_of_a_failing_board_the_strongest_is_told(fleet):
 
 
 def test_a_second_step_opens_an_alert_of_its_own_however_its_first_day_was_estimated():
-    """Eight per cent on day 50, fifteen more on day 60: while both are near, the estimated first day wanders from one to the other."""
+    """Two near steps are two alerts although the estimated first day wanders between them.
+
+    They are eight per cent on day 50 and fifteen more on day 60.
+    """
     values = np.array(noisy(100, 70, seed=3, noise_ratio=0.02, step_at=50, step_ratio=1.08))
     values[60:] *= 1.15
     alerts, opened = {}, []
@@ -117,7 +133,10 @@ def test_a_second_step_opens_an_alert_of_its_own_however_its_first_day_was_estim
 
 
 def test_one_firmware_on_four_boards_is_one_alert_from_its_first_finding_on():
-    """Two metrics of four boards: what is found first becomes part of the event; its facts are those of all."""
+    """The first finding becomes part of the event, which has the facts of all findings.
+
+    There are two metrics of four boards.
+    """
     firmwares = ["a"] * 60 + ["b"] * 20
     runs = [
         run
@@ -150,7 +169,10 @@ def test_one_firmware_on_four_boards_is_one_alert_from_its_first_finding_on():
 
 
 def test_a_change_too_small_for_each_board_is_found_on_their_type_and_reported_once():
-    """Two cases of twelve boards, by 4.5% at 5% of noise: no step of a board, two of the type."""
+    """A change of 4.5% at 5% of noise is no step of a board, but two of the type.
+
+    There are two cases of twelve boards.
+    """
     runs = []
     for unit in range(12):
         for case in (0, 1):
@@ -164,7 +186,7 @@ def test_a_change_too_small_for_each_board_is_found_on_their_type_and_reported_o
 
 
 def test_a_verdict_that_went_invalid_fires_until_a_valid_run():
-    """The two newest runs are invalid; one after them is not."""
+    """The rule fires for two invalid runs and no longer after a valid one."""
     rule = AlertRule(name="invalid", kind="invalid", runs=2)
     runs = make_days(noisy(100, 10)) + make_days(
         [None] * 10 + [100.0, 100.0], seq=10, verdict=violating("invalid", "answers")

@@ -1,4 +1,7 @@
-"""Facts about what becomes of alerts by what fires, and what a channel is to be sent: the difference to what it knows."""
+"""Test the life of alerts by what fires, and what each channel is to be sent.
+
+A channel is sent the difference from what it knows.
+"""
 
 from dataclasses import replace
 
@@ -21,7 +24,10 @@ def firing(*subjects, day=19_990, kind="limit", **settings):
 
 
 def story(*checks):
-    """Return the events of each check with the numbers of their alerts; a check is a day and what fires then."""
+    """Return the events of each check with the numbers of their alerts.
+
+    A check is a day and what fires then.
+    """
     alerts, events = {}, []
     for day, *fired in checks:
         changes = settled(list(alerts.values()), fired, NOW + day * DAY_NS)
@@ -31,7 +37,7 @@ def story(*checks):
 
 
 def test_an_alert_opens_lasts_and_closes_once():
-    """What fires again after its end is another alert."""
+    """A rule that fires again after its alert ended opens another alert."""
     once = firing("a")
     assert story((0, once), (1, once), (2,), (3,), (5, once), (6,)) == [
         [("opened", 1)], [("updated", 1)], [("closed", 1)], [], [("opened", 2)], [("closed", 2)],
@@ -39,7 +45,10 @@ def test_an_alert_opens_lasts_and_closes_once():
 
 
 def test_a_later_step_of_the_same_series_is_another_alert():
-    """Its first day may move by some days; one that begins after the alert of the first one opened is another step."""
+    """A step that begins after the first one's alert opened is another step.
+
+    A step's first day may move by some days.
+    """
     first, moved, second = (firing("a", day=day, kind="step") for day in (19_990, 19_994, 20_001))
     assert story((0, first), (1, moved), (6, second)) == [
         [("opened", 1)],
@@ -49,14 +58,20 @@ def test_a_later_step_of_the_same_series_is_another_alert():
 
 
 def test_findings_that_become_one_event_stay_one_alert():
-    """The older goes on as the event, the other ends in it; an event that falls apart loses no finding."""
+    """The older alert goes on as the event, the other ends in it.
+
+    An event that falls apart loses no finding.
+    """
     assert story((0, firing("a"), firing("b")), (1, firing("a", "b", "c")), (2, firing("a"), firing("b")), (3,)) == [
         [("opened", 1), ("opened", 2)], [("updated", 1), ("joined", 2)], [("updated", 1), ("opened", 3)], [("closed", 1), ("closed", 3)],
     ]  # fmt: skip
 
 
 def test_what_another_firing_explains_opens_no_alert_and_closes_none():
-    """Results that are missing since the board is lost: no news, and not over where they were missed before."""
+    """Results that are missing since the board was lost are no news.
+
+    They are not over either where they were missed before.
+    """
     explained = firing("a", is_explained=True)
     assert story((0, explained)) == [[]]
     assert story((0, firing("a")), (1, explained), (2,)) == [
@@ -68,7 +83,7 @@ def test_what_another_firing_explains_opens_no_alert_and_closes_none():
 
 
 def test_a_channel_is_sent_what_it_does_not_know():
-    """By what it was sent last, and what its kind needs."""
+    """The message depends on what the channel was sent last, and what its kind needs."""
     plain, manager = (
         Channel(name="c", url="json://h"),
         Channel(name="c", kind="alertmanager", url="http://h"),
@@ -97,7 +112,7 @@ def test_a_channel_is_sent_what_it_does_not_know():
 
 
 def test_a_channel_is_sent_open_alerts_only_when_it_is_new_and_of_none_that_is_not_its_own():
-    """A channel that was added hears of what is open; one that a rule does not name hears nothing."""
+    """An added channel hears of open alerts, one that no rule names hears nothing."""
     channels = Channel(name="c", url="json://h"), Channel(name="other", url="json://h")
     alerts = [firing("a", number=1, closed_ns=NOW), firing("b", number=2)]
     due = {
@@ -108,7 +123,7 @@ def test_a_channel_is_sent_open_alerts_only_when_it_is_new_and_of_none_that_is_n
 
 
 def test_a_channel_is_sent_the_worst_first():
-    """Its message has the title and the colour of the first: what is open, of that the critical."""
+    """The message has the title and colour of its first alert, an open and critical one."""
     channel = Channel(name="c", url="json://h")
     alerts = [
         replace(firing("a"), number=number, severity=severity, closed_ns=closed_ns)

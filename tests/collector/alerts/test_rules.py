@@ -19,7 +19,7 @@ def written(tmp_path):
 
 
 def test_the_sample_loads_and_shows_every_kind(tmp_path):
-    """Every kind of rule and of channel stands in it, every key at least as a comment."""
+    """The sample has every kind of rule and channel, and every key at least as a comment."""
     text = files("edgemeter.collector.alerts").joinpath("sample_alerts.toml").read_text()
     path = tmp_path / "sample.toml"
     path.write_text(text)
@@ -35,7 +35,7 @@ def test_the_sample_loads_and_shows_every_kind(tmp_path):
 
 
 def test_without_a_file_the_usual_rules_watch_and_send_nothing(tmp_path):
-    """A file that was named and is not there is an error, not silently the usual rules."""
+    """A named file that is absent is an error, and the usual rules do not replace it silently."""
     assert all(not rule.channels for rule in rules.USUAL.rule)
     assert {"step", "device-lost", "outbox-stopped", "invalid"} <= {
         rule.kind for rule in rules.USUAL.rule
@@ -45,7 +45,7 @@ def test_without_a_file_the_usual_rules_watch_and_send_nothing(tmp_path):
 
 
 def test_what_is_wrong_is_named(written):
-    """One line with the file, the key, and what would be right."""
+    """The error is one line with the file, the key, and what would be right."""
     for text, message in (
         ("[[rule]]\nname = 'a'\nkind = 'jump'\n", "jump"),
         ("[[rule]]\nname = 'a'\nkind = 'step'\nwhen = 'now'\n", "when"),

@@ -1,4 +1,4 @@
-"""Facts about charts: what they draw is what the tables show, with its intervals, and it can be drawn anywhere."""
+"""Test that charts draw what the tables show, with intervals, and can be drawn anywhere."""
 
 import re
 
@@ -29,7 +29,10 @@ def runs_of(p50_ms, **changes):
 
 @pytest.fixture
 def against_accuracy():
-    """Return the chart of latency against accuracy of two cases and a reference, and what it was made from."""
+    """Return a chart of latency against accuracy, and what it was made from.
+
+    It has two cases and a reference.
+    """
     comparison = compare_runs(
         *runs_of(10.0), *runs_of(10.2, precision="int8", ap=0.61), make_reference()
     )
@@ -40,7 +43,7 @@ def against_accuracy():
 
 
 def test_a_chart_draws_the_figures_and_intervals_of_the_comparison(against_accuracy):
-    """The very values that the table and --format json show."""
+    """The chart has the very values that the table and --format json show."""
     chart, comparison = against_accuracy
     rows = chart.table.dicts()
     figures = [row.case.p50_ms for row in comparison.rows]
@@ -68,7 +71,10 @@ def test_hollow_marks_are_explained_where_there_are_any(verdicts, is_explained):
 
 
 def test_ratios_that_matter_are_drawn_on_an_axis_titled_logarithmic():
-    """Values that lie 5 times apart have a linear axis, values that lie 50 times apart a logarithmic one with that word in its title."""
+    """An axis is linear for values 5 times apart, and logarithmic for values 50 times apart.
+
+    The title of a logarithmic axis has that word.
+    """
     for values, kind in (([1.0, 5.0], None), ([1.0, 50.0], "log")):
         x = specs.cumulative("latency, ms", values)["encoding"]["x"]
         assert x["scale"].get("type") == kind
@@ -76,7 +82,7 @@ def test_ratios_that_matter_are_drawn_on_an_axis_titled_logarithmic():
 
 
 def test_an_axis_of_one_value_is_labelled_with_that_value():
-    """Not with a rounded one: cases of one accuracy stand at 0.6, a single run at 9.4 ms."""
+    """The label is not rounded: cases of one accuracy are at 0.6, a single run at 9.4 ms."""
     comparison = compare_runs(*runs_of(10.0, ap=0.6), make_reference(ap=0.6))
     (front,) = comparison_charts.latency_against_accuracy(
         comparison, assign_styles(comparison.rows)
@@ -119,7 +125,7 @@ def test_a_moment_alone_stands_in_the_middle_of_its_axis():
 
 
 def test_text_of_a_device_stays_data():
-    """It neither ends the script element nor becomes an element of the drawing."""
+    """A device's text neither ends the script element nor becomes an element of the drawing."""
     hostile = "</script><script>alert(1)</script><b>'\"\\"
     rows = [
         {"at_s": float(n), "latency_ms": None, "power_w": n / 2, "sensor": hostile, "query": None}
@@ -132,7 +138,7 @@ def test_text_of_a_device_stays_data():
 
 
 def test_the_same_chart_is_the_same_svg_and_two_charts_share_no_identity(against_accuracy):
-    """So that an archive can be made again, and a page may hold both."""
+    """An archive can then be made again, and a page may hold both charts."""
     chart, _ = against_accuracy
     other = Chart("other", chart.spec, rows_table(chart.table.dicts()[:2]))
     assert vega.svg(chart) == vega.svg(chart)
@@ -142,7 +148,7 @@ def test_the_same_chart_is_the_same_svg_and_two_charts_share_no_identity(against
 
 @pytest.mark.services
 def test_the_bundle_is_made_once_and_kept(tmp_path, monkeypatch):
-    """The next process reads it; its name changes with its content."""
+    """The next process reads the bundle, whose name changes with its content."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
     for cached in (vega.bundle, vega.bundle_name):
         cached.cache_clear()

@@ -14,7 +14,10 @@ from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
 @pytest.fixture
 def store(tmp_path, monkeypatch):
-    """Return the path of a store whose one board stepped two weeks ago; the clock stands a day after its last run."""
+    """Return the path of a store whose one board stepped two weeks ago.
+
+    The clock stands a day after its last run.
+    """
     monkeypatch.setattr(time, "time_ns", lambda: (FIRST_DAY + 71) * DAY_NS)
     return str(
         document_at(tmp_path / "runs.json", *make_days(noisy(100, 70, step_at=55, step_ratio=1.09)))
@@ -26,7 +29,7 @@ def run(*arguments):
 
 
 def test_a_check_says_when_no_new_run_can_be_judged(tmp_path, store):
-    """A board whose newest runs are all disturbed opens no alert, and is not well for that."""
+    """A board whose newest runs are all disturbed opens no alert, and is not reported as well."""
     disturbed = Verdict(state="disturbed")
     runs = [msgspec.structs.replace(run, verdict=disturbed) for run in make_days(noisy(100, 9))]
     path = document_at(tmp_path / "disturbed.json", *runs)
@@ -42,7 +45,10 @@ def test_a_check_says_when_no_new_run_can_be_judged(tmp_path, store):
 @pytest.mark.needs(module="apprise")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_an_alert_is_listed_with_what_its_channels_know(store, tmp_path):
-    """The check fails as long as anything is undelivered, and says why; the list shows it by channel."""
+    """The check fails, with the reason, as long as anything is undelivered.
+
+    The list shows it by channel.
+    """
     rules = tmp_path / "alerts.toml"
     with real_http() as server:
         server.status = 503

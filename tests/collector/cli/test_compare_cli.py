@@ -1,4 +1,7 @@
-"""`edgemeter compare` of stored runs: every form, every store, the choice, two sides and their gate, and errors of one line."""
+"""Test `edgemeter compare` on stored runs.
+
+The tests cover every form and store, the choice, two sides and their gate, and errors of one line.
+"""
 
 import csv
 import io
@@ -42,7 +45,7 @@ def run(*arguments):
 
 
 def test_json_and_csv_have_the_rows(store, tmp_path):
-    """One document on standard output and nothing else. A store may be given twice."""
+    """Standard output is one document and nothing else, and a store may be given twice."""
     server = tmp_path / "server.json"
     server.write_bytes(document(make_reference(id="other")))
     result = run(
@@ -62,7 +65,7 @@ def test_json_and_csv_have_the_rows(store, tmp_path):
 
 
 def test_an_absent_or_empty_store_is_an_error_of_ours(tmp_path, monkeypatch):
-    """Without a store the ledger below the home is read, and where it is absent it is named."""
+    """Without a store the ledger below the home is read, and is named if it is absent."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match=str(tmp_path / "ledger.sqlite")):
         run("--reference", "reference")
@@ -72,7 +75,7 @@ def test_an_absent_or_empty_store_is_an_error_of_ours(tmp_path, monkeypatch):
 
 
 def test_power_modes_of_one_board_are_a_table_with_marks(tmp_path):
-    """Below the table and in JSON, of the device's runs and of no others."""
+    """The marks are below the table and in JSON, and only those of the device's runs."""
     path = tmp_path / "runs.json"
     modes = [
         make_run(
@@ -97,7 +100,7 @@ def test_power_modes_of_one_board_are_a_table_with_marks(tmp_path):
 
 
 def test_the_level_now_is_compared_or_all_days(tmp_path):
-    """What came before the level is left out, each run with its reason."""
+    """Runs before the present level are left out, each with its reason."""
     path = document_at(
         tmp_path / "runs.json",
         *level_runs(stepped_ms(60, 40, 1.1)),
@@ -113,7 +116,7 @@ def test_the_level_now_is_compared_or_all_days(tmp_path):
 
 
 def test_what_matters_is_a_percentage_or_a_ratio(tmp_path):
-    """Both forms are one number, and the outcome goes by it: 20% slower counts at 3% and does not at 30%."""
+    """Both forms are one number: 20% slower counts at 3% and does not at 30%."""
     runs = day_by_day(
         [make_run(p50_ms=2.4 * factor) for factor in NOISE],
         [make_reference(p50_ms=2 * factor) for factor in NOISE],
@@ -138,7 +141,10 @@ def choices(tmp_path):
 
 
 def test_the_exit_status_of_a_choice_tells_whether_a_case_is_recommended(choices):
-    """1 where none is sure to meet the limits, or none meets them; the cases are compared with the recommended one."""
+    """The exit status is 1 where no case is sure to meet the limits.
+
+    The cases are compared with the recommended one.
+    """
     for limits, status, recommended in (
         ("p50<=8ms", 0, "int8 on litert"),
         ("p99<=33ms", 1, None),
@@ -168,7 +174,10 @@ def test_the_exit_status_of_a_choice_tells_whether_a_case_is_recommended(choices
 
 
 def test_the_gate_passes_fails_or_cannot_tell(tmp_path):
-    """The last is a failure unless the command says otherwise; without a gate, what was compared is a success."""
+    """An undecided gate is a failure unless the command says otherwise.
+
+    Without a gate, a comparison is a success.
+    """
     files = {}
     for name, changes in {
         "base": {},
@@ -215,7 +224,7 @@ def test_the_gate_passes_fails_or_cannot_tell(tmp_path):
 
 
 def test_without_a_baseline_the_comment_says_so_and_other_forms_refuse(tmp_path, monkeypatch):
-    """The first pull request of a project."""
+    """The first pull request of a project has no baseline."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
     new = document_at(tmp_path / "new.json", *make_side(agent="1"))
     result = run(tmp_path / "none.json", new, "--format", "markdown", "--fail-on", "slower:3%")
@@ -227,7 +236,7 @@ def test_without_a_baseline_the_comment_says_so_and_other_forms_refuse(tmp_path,
 
 
 def test_more_than_two_sides_have_one_case_each_and_none_twice(tmp_path):
-    """They are called A, B, C and compared with A."""
+    """The sides are called A, B, C and are compared with A."""
     files = []
     for index, factor in enumerate((1.0, 0.8, 1.2)):
         files.append(tmp_path / f"{index}.json")
@@ -246,7 +255,7 @@ def test_more_than_two_sides_have_one_case_each_and_none_twice(tmp_path):
 
 
 def test_the_id_of_a_run_stands_for_its_case_in_its_session(tmp_path, monkeypatch):
-    """Of a session in turn both sides are pairs; a run of its own stands for itself."""
+    """In a session measured in turn both sides are pairs; a single run stands for itself."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
     session = {"session_started_at_ns": 20_000 * 86_400 * 10**9}
     runs = [
@@ -275,7 +284,7 @@ def test_the_id_of_a_run_stands_for_its_case_in_its_session(tmp_path, monkeypatc
 
 
 def test_what_makes_no_sense_is_wrong_usage(store):
-    """Exit status 2, before anything is printed as a result."""
+    """The exit status is 2, before anything is printed as a result."""
     for arguments, words in (
         (("--ledger", store), "--reference"),
         (("--ledger", store, "--reference", "reference", "--matters", "0%"), "--matters"),

@@ -1,4 +1,7 @@
-"""`edgemeter references datacenter`: a device against a server, by energies that were measured, with the numbers by hand."""
+"""Test `edgemeter references datacenter`: a device against a server.
+
+It uses energies that were measured; the expected numbers were computed by hand.
+"""
 
 import json
 
@@ -31,7 +34,10 @@ year = 2026
 
 
 def edge_runs(**changes):
-    """Return three runs of a board that idles at 3 W and takes 150 mJ gross, 75 mJ net, at 40 a second."""
+    """Return three runs of a board that takes 150 mJ gross, 75 mJ net.
+
+    It idles at 3 W and runs at 40 a second.
+    """
     return [
         make_run(
             throughput_per_s=40 / factor,
@@ -88,7 +94,7 @@ def answer(where, *arguments):
 
 
 def test_single_stream_and_batch_saturated_servers_stand_apart(store):
-    """Each has its own table, break-evens and cost."""
+    """Each kind of server has its own table, break-evens and cost."""
     where = store(*edge_runs(), *server_runs(), *server_runs("single_stream", 500.0))
     printed = answer(where)
     assert [part["server"]["load"] for part in printed["against"]] == [
@@ -103,7 +109,10 @@ def test_single_stream_and_batch_saturated_servers_stand_apart(store):
 
 
 def test_energies_come_from_the_records(store):
-    """The numbers by hand: 150 mJ gross at full speed, 3,075 mJ at one a second; the server at 80% and a PUE of 1.1."""
+    """By hand, the board takes 150 mJ gross at full speed and 3,075 mJ at one a second.
+
+    The server runs at 80% and a PUE of 1.1.
+    """
     where = store(*edge_runs(), *server_runs())
     printed = answer(where, "--rate", 1)
     assert printed["edge_gross_mj"]["value"] == pytest.approx(3075.0)
@@ -132,7 +141,11 @@ def test_a_band_of_few_runs_is_the_meters_alone_and_a_note_says_so(store):
 
 
 def test_only_what_is_alike_is_compared(store):
-    """A server on other data, a published energy, a ruined model or a device without energy is left out, and its reason is named."""
+    """Servers or devices that are not comparable are left out with a reason.
+
+    They are a server on other data, a published energy, a ruined model, and a device without
+    energy.
+    """
     odd = server_runs(data=OTHER_DATA)
     printed = answer(store(*edge_runs(), *server_runs("single_stream", 500.0), *odd))
     assert [part["server"]["load"] for part in printed["against"]] == ["single stream"]
@@ -151,7 +164,10 @@ def test_only_what_is_alike_is_compared(store):
 
 
 def test_a_processor_and_a_gpu_that_were_read_apart_add_up(store):
-    """300 W idle and 900 W of the GPU, 50 and 100 W beside it; what neither sees is still left out."""
+    """The GPU takes 300 W idle and 900 W, the processor 50 and 100 W beside it.
+
+    Power that neither meter sees is still left out.
+    """
     energy = make_energy(
         sensor="rapl",
         scope="cpu-package",
@@ -182,7 +198,7 @@ def test_a_processor_and_a_gpu_that_were_read_apart_add_up(store):
 
 
 def test_a_server_may_be_stated_and_is_called_so(store, tmp_path):
-    """716 mJ at full load and a PUE of 1.54 is the published case; here over the bands."""
+    """The published case has 716 mJ at full load and a PUE of 1.54; here it has bands."""
     constants = tmp_path / "own.toml"
     constants.write_text(STATED)
     output = run(store(*edge_runs()), "--constants", constants)
@@ -202,7 +218,10 @@ def test_a_server_may_be_stated_and_is_called_so(store, tmp_path):
 
 
 def test_what_is_absent_is_reported_with_what_is_available(store):
-    """An area, a device or a rate that the data do not have, and one of several models: the error lists those available."""
+    """The error lists the available areas, devices, rates or models.
+
+    The data lack the requested area, device or rate, or have several models.
+    """
     path = store(*edge_runs(), *server_runs())
     for arguments, message in (
         (("--grid", "XX"), "'XX'"),
@@ -217,7 +236,10 @@ def test_what_is_absent_is_reported_with_what_is_available(store):
 
 
 def test_a_server_of_the_same_class_of_precision_stands_against_the_edge(store):
-    """Its int8 takes less, and is another thing than the edge's fp32; only where there is no fp32 it stands there, and that is noted."""
+    """A server's int8 is no match for the edge's fp32, although it takes less.
+
+    It is used only where there is no fp32, and that is noted.
+    """
     int8 = server_runs(rate=12000.0, precision="int8")
     printed = answer(store(*edge_runs(), *server_runs(), *int8))
     assert "fp32" in printed["against"][0]["server"]["name"]
@@ -228,7 +250,10 @@ def test_a_server_of_the_same_class_of_precision_stands_against_the_edge(store):
 
 
 def test_the_energy_is_of_the_level_that_the_board_has_now(store):
-    """Sixty days of which the last twenty take a tenth more: 110 mJ and not 100; the caution says since when."""
+    """The energy is 110 mJ and not 100, since the last twenty of sixty days take a tenth more.
+
+    The caution says since when.
+    """
     where = store(*make_days(noisy(100, 60, step_at=40, step_ratio=1.1)), *server_runs())
     now, all_days = (answer(where, *options) for options in ((), ("--all-days",)))
     assert now["edge_gross_mj"]["value"] == pytest.approx(110, rel=0.01)

@@ -36,7 +36,7 @@ def listed(tmp_path, runs, *changes):
 
 
 def test_devices_are_listed_with_presence_records_and_gaps(tmp_path):
-    """One that is online with a gap, one that only published its birth, one that only delivered."""
+    """One device is online with a gap, one only published its birth, one only delivered."""
     birth = Birth(
         device="pi-1",
         fleet="lab",
@@ -86,7 +86,10 @@ def test_devices_are_listed_with_presence_records_and_gaps(tmp_path):
 
 
 def test_what_a_device_reports_of_its_health_is_listed_with_what_needs_attention(tmp_path):
-    """A certificate that ends, a disk that is full, a clock that nothing sets; and nothing where all is well."""
+    """An ending certificate, a full disk and a clock that nothing sets need attention.
+
+    Nothing is listed where all is well.
+    """
     well = Health(
         device="pi-1",
         fleet="lab",
@@ -114,7 +117,7 @@ def test_what_a_device_reports_of_its_health_is_listed_with_what_needs_attention
 
 
 def test_what_a_device_measures_now_is_a_line_of_its_own_and_in_json(tmp_path):
-    """Also of a device that reported nothing else; one that is lost measures nothing."""
+    """The line is shown even if a device reported nothing else; a lost one measures nothing."""
     measuring = Measuring(
         suite="nightly\x1b[2J", case="tiny-detector.tflite litert", run=3, runs=12
     )

@@ -30,7 +30,7 @@ def run(*arguments):
 
 @pytest.mark.usefixtures("folder")
 def test_a_claim_is_judged_with_its_arithmetic():
-    """Both sides of the inequality, and where the bound stands."""
+    """The output has both sides of the inequality, and where the bound is stated."""
     (row,) = json.loads(run("judge", "--claim", CLAIM, "--format", "json").stdout)["rows"]
     assert row["state"] == "impossible"
     (finding,) = [finding for finding in row["findings"] if finding["law"] == "memory"]
@@ -51,7 +51,10 @@ def test_a_claim_is_judged_with_its_arithmetic():
 
 
 def test_a_users_file_is_judged_with_those_that_ship(folder):
-    """Results of MLPerf stand apart, with what MLCommons requires; the list is narrowed by parts of names."""
+    """MLPerf's results are apart, with what MLCommons requires.
+
+    The list is narrowed by parts of names.
+    """
     official = published_row(
         "throughput_per_s", 6400.5, "yolo-99", source="MLPerf Inference v5.1", version="v5.1"
     )
@@ -70,7 +73,7 @@ def test_a_users_file_is_judged_with_those_that_ship(folder):
 
 
 def test_what_a_file_leaves_open_is_named_and_added(folder):
-    """By facts; a line that is not understood is left out."""
+    """`--fact` adds missing facts; a line that is not understood is left out."""
     (folder / "page.csv").write_text(
         "model,value,figure,unit\nyolo11n,81.2,p50,ms\nyolo11s,fast,p50,ms\n"
     )
@@ -95,7 +98,7 @@ def test_what_a_file_leaves_open_is_named_and_added(folder):
 
 
 def test_own_runs_stand_beside_a_figure(folder):
-    """Of a ledger that is named; one that gives none is an error only if it is named."""
+    """The runs are from a named ledger; one that yields none is an error only if it is named."""
     store = folder / "runs.json"
     store.write_bytes(
         document(make_run(p50_ms=10.0, environment=make_environment(board="Raspberry Pi 5")))
@@ -111,7 +114,7 @@ def test_own_runs_stand_beside_a_figure(folder):
 
 @pytest.mark.usefixtures("folder")
 def test_options_that_do_not_fit_together_are_refused():
-    """Before anything is read."""
+    """The options are refused before anything is read."""
     for arguments in (
         ("judge", "page.md", "--claim", CLAIM),
         ("judge", "--fact", "batch=1"),

@@ -23,7 +23,7 @@ def run(capsys, *arguments):
 
 
 def test_report_writes_one_file_of_a_ledger_and_of_documents(tmp_path, capsys):
-    """Both hold the device that was picked, and no other; of none nothing is written."""
+    """Both files hold only the device that was picked; an empty choice writes nothing."""
     ledger = fill(
         tmp_path / "ledger.sqlite",
         [make_run(), make_run(device="pi-2", sha256="c" * 64), make_reference()],
@@ -53,7 +53,7 @@ def test_report_writes_one_file_of_a_ledger_and_of_documents(tmp_path, capsys):
 
 
 def test_wrong_stores_and_tokens_are_one_line(tmp_path, capsys):
-    """Absent, empty, garbled: status 2 and what to do."""
+    """An absent, empty or garbled one gives status 2 and a remedy."""
     (tmp_path / "garbled").write_bytes(b"\x00\xff" * 50)
     (tmp_path / "empty").write_bytes(b"")
     for store in ("absent", "garbled", "empty"):
@@ -74,7 +74,7 @@ def test_wrong_stores_and_tokens_are_one_line(tmp_path, capsys):
 
 @pytest.mark.services
 def test_web_serves_until_a_signal_ends_it(tmp_path):
-    """The real command: it prints where, serves, and ends with status 0."""
+    """The real command prints its address, serves, and ends with status 0."""
     ledger = fill(tmp_path / "ledger.sqlite", [make_run(), make_reference()])
     command = [*EDGEMETER, "collector", "web", "--ledger", str(ledger), "--port", "0"]
     with subprocess.Popen(

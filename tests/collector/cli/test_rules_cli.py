@@ -7,7 +7,7 @@ from edgemeter.collector.runs.relation import EQUAL, MARKED
 
 
 def test_the_table_of_comparing_names_everything_that_pairing_asks_for():
-    """It is made from the same list."""
+    """The table is made from the same list as pairing."""
     document = json.loads(
         CliRunner().invoke(rules, ["--format", "json"], catch_exceptions=False).stdout
     )

@@ -42,7 +42,10 @@ def ids_of(count):
 
 
 def test_a_run_that_is_deleted_is_not_delivered_or_is_also_to_be_deleted_where_it_was(home):
-    """It leaves the outbox of this machine with the ledger, another one there stays; a collector's copy of an excluded one stays, too."""
+    """A deleted run leaves this machine's outbox; copies elsewhere stay.
+
+    The outbox of another ledger is unchanged. A collector's copy of an excluded run stays, too.
+    """
     with Outbox(home / OUTBOX) as outbox:
         numbered = [outbox.put(make_run(id=run_id)) for run_id in ids_of(4)]
         own_runs = OwnRuns(home / "ledger.sqlite", 1 << 20)
@@ -61,7 +64,10 @@ def test_a_run_that_is_deleted_is_not_delivered_or_is_also_to_be_deleted_where_i
 
 @pytest.fixture
 def ledger(home):
-    """Return the ids of the runs in this machine's ledger, oldest first: two cases of a board, and one of a server."""
+    """Return the ids of the runs in this machine's ledger, oldest first.
+
+    They are of two cases of a board, and one of a server.
+    """
     runs = [
         make_run(model="small", case="5" * 12),
         make_run(
@@ -88,7 +94,7 @@ def listed(*arguments):
 
 
 def test_an_empty_home_names_the_command_that_measures(home):
-    """With the status that a run has that no ledger holds."""
+    """The exit status is the same as for a run that no ledger holds."""
     for words in (["runs"], ["runs", "show", "3f2a"], ["runs", "delete", "3f2a"]):
         outcome = edgemeter(*words)
         assert outcome.returncode == 2
@@ -98,7 +104,7 @@ def test_an_empty_home_names_the_command_that_measures(home):
 
 
 def test_the_list_is_newest_first_and_narrowed_by_model_device_day_and_number(ledger):
-    """Each row begins with what other commands take, and threads are a column."""
+    """Each row begins with the id that other commands take, and threads are a column."""
     table = edgemeter("runs").stdout
     assert "threads" in table.splitlines()[0].split()
     assert [line.split()[0] for line in table.splitlines()[1:]] == [
@@ -117,7 +123,7 @@ def test_the_list_is_newest_first_and_narrowed_by_model_device_day_and_number(le
 
 @pytest.mark.usefixtures("ledger")
 def test_the_file_of_a_model_finds_its_runs_in_every_command(home):
-    """With or without a folder; a name that is nearly right is answered with the right one."""
+    """A folder may be named or not; a nearly right name is answered with the right one."""
     run = make_run(id="f" * 32, session=9, seq=9)
     run = msgspec.structs.replace(
         run, model=msgspec.structs.replace(run.model, name="detector", file="detector_int8.onnx")
@@ -138,7 +144,7 @@ def test_the_file_of_a_model_finds_its_runs_in_every_command(home):
 
 @pytest.mark.usefixtures("ledger")
 def test_what_is_neither_file_nor_run_is_named_as_such_in_every_command():
-    """In one line with the command that lists the runs, and with how much of an id is enough."""
+    """One line has the command that lists the runs, and says how much of an id is enough."""
     for words in (
         ["compare", "3f2a1b9c", "81d0e44a"],
         ["report", "3f2a1b9c"],
@@ -175,7 +181,11 @@ def test_a_run_that_is_excluded_stays_listed_with_its_reason_and_comes_back(ledg
 
 
 def test_a_run_is_shown_with_its_case_in_the_figures_that_run_and_compare_print(home):
-    """Whichever of its runs is named, and whatever was disturbed or ran in another session; each run only if asked."""
+    """The figures are the same whichever run of the case is named.
+
+    They are the same whatever was disturbed or ran in another session; each run is shown only if
+    asked.
+    """
     busy = violating("disturbed", "busy-machine")
     runs = in_rounds(
         [make_run(p50_ms=p50_ms) for p50_ms in (10.0, 10.5, 10.2, 10.1)]
@@ -220,7 +230,10 @@ def test_a_run_is_shown_with_its_case_in_the_figures_that_run_and_compare_print(
 
 
 def test_a_run_that_lies_apart_from_its_siblings_is_listed_as_disturbed(home):
-    """As commands compare it, though its siblings are not listed; one that is excluded is no sibling any more, and has no verdict."""
+    """The list agrees with other commands, though the run's siblings are not listed.
+
+    An excluded run is no sibling any more, and has no verdict.
+    """
     runs = in_rounds([make_run(p50_ms=p50_ms) for p50_ms in (10.0, 10.1, 10.2, 15.0)])
     fill(
         home / "ledger.sqlite",
@@ -245,7 +258,7 @@ def test_a_run_that_lies_apart_from_its_siblings_is_listed_as_disturbed(home):
 
 
 def test_deleting_asks_and_a_wrong_id_among_several_deletes_nothing(ledger):
-    """Who deleted it, when and why is listed then."""
+    """A deletion is listed with who did it, when and why."""
     asked_first = edgemeter("runs", "delete", ledger[0])
     assert (asked_first.returncode, "give --yes" in asked_first.stderr) == (2, True)
     assert edgemeter("runs", "delete", "-y", ledger[0], "beef").returncode == 2
@@ -265,7 +278,7 @@ def test_deleting_asks_and_a_wrong_id_among_several_deletes_nothing(ledger):
 
 
 def test_every_command_about_runs_takes_the_beginning_of_an_id(ledger, home):
-    """And compare also takes a device, of which the run itself is left out."""
+    """Compare also takes a device, of which the run itself is left out."""
     first, second, third, _ = (run_id[:8] for run_id in ledger)
     (row,) = json.loads(edgemeter("compare", first, second, "--format", "json").stdout)["rows"]
     assert (row["reference_run_ids"], row["run_ids"]) == ([ledger[0]], [ledger[1]])

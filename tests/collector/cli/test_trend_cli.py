@@ -31,7 +31,7 @@ def run(command, *arguments):
 
 
 def test_json_has_every_figure_of_the_findings(store):
-    """One document; days as people write them."""
+    """The output is one document, with days as people write them."""
     document = json.loads(
         run(trend, "--ledger", store, "--device", "pi-1", "--format", "json").stdout
     )
@@ -54,7 +54,7 @@ def test_units_says_when_there_is_nothing_to_judge(store):
 
 
 def test_csv_has_a_line_a_day(store):
-    """The points themselves, for whoever draws them elsewhere."""
+    """The lines are the points themselves, for whoever draws them elsewhere."""
     rows = list(
         csv.DictReader(
             io.StringIO(
@@ -78,7 +78,10 @@ def test_csv_has_a_line_a_day(store):
 
 
 def test_the_trend_of_one_board_of_a_ledger_is_that_among_all(tmp_path):
-    """Its trend is that of all; a condition that nothing fulfils is refused with the names of every board's models."""
+    """A board alone has the same trend as among all boards.
+
+    A condition that nothing fulfils is refused with the names of every board's models.
+    """
     path = str(
         fill(
             tmp_path / "ledger.sqlite",
@@ -99,7 +102,7 @@ def test_the_trend_of_one_board_of_a_ledger_is_that_among_all(tmp_path):
 
 
 def test_an_annotation_on_the_command_line_begins_a_new_level(store):
-    """The step is declared from then on; taken back, it is a finding again."""
+    """The step is declared from then on; without the annotation it is a finding again."""
     assert (
         run(
             annotate,
@@ -132,7 +135,10 @@ def test_an_annotation_on_the_command_line_begins_a_new_level(store):
 
 
 def test_what_makes_no_sense_is_refused(store, tmp_path):
-    """An unknown figure or day, an annotation of nothing, a device that no run is of, and conditions that no run fulfils together."""
+    """Unknown figures, days and devices, and annotations of nothing are refused.
+
+    Conditions that no run fulfils together are refused too.
+    """
     for command, arguments in (
         (trend, ("--figure", "speed")),
         (trend, ("--until", "soon")),

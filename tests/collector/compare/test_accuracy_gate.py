@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.collector.compare.accuracy_gate`: what keeps too little of its accuracy has no rank."""
+"""Test `edgemeter.collector.compare.accuracy_gate`.
+
+A case that keeps too little of its accuracy has no rank.
+"""
 
 import pytest
 
@@ -13,7 +16,10 @@ from tests.fixtures.rows import table_row
 
 
 def test_a_ruined_quantisation_has_no_ratio_and_a_reason_that_names_both_cases():
-    """Ten times as fast with an AP of .02: no ratio of cost, the difference of accuracy stays, and the reason names both cases."""
+    """A case ten times as fast with an AP of .02 has no ratio of cost.
+
+    The difference of accuracy stays, and the reason names both cases.
+    """
     comparison = compare_runs(
         make_run(precision="int8", p50_ms=0.2, ap=0.02, id="ruined"),
         make_run(ap=0.4),
@@ -35,7 +41,7 @@ def test_a_ruined_quantisation_has_no_ratio_and_a_reason_that_names_both_cases()
 
 
 def test_the_gate_is_nine_tenths_of_the_reference():
-    """Just below it does not rank, just above it does, and better than the reference it does too."""
+    """A case just below it does not rank; one just above it, or better, does."""
     for ap, ranks in ((0.359, False), (0.361, True), (0.45, True)):
         with table_row(ap):
             result = row_of(
@@ -48,7 +54,10 @@ def test_the_gate_is_nine_tenths_of_the_reference():
 
 
 def test_a_ruined_file_on_the_reference_too_is_held_against_its_fp32():
-    """The same ruined int8 on the server is no excuse, does not rank there, and nothing is compared with it."""
+    """The same ruined int8 on the server is no excuse.
+
+    It does not rank there, and nothing is compared with it.
+    """
     ruined = {"precision": "int8", "ap": 0.02}
     comparison = compare_runs(make_run(**ruined), make_reference(**ruined), make_reference(ap=0.4))
     row, server = row_of(comparison, "int8"), row_of(comparison, "int8", "server-1")
@@ -58,7 +67,10 @@ def test_a_ruined_file_on_the_reference_too_is_held_against_its_fp32():
 
 
 def test_like_is_held_against_like_only():
-    """Accuracy on other data, or of a reference less precise than the case, decides nothing; of the same precision it does."""
+    """Accuracy on other data, or of a less precise reference, decides nothing.
+
+    Of the same precision it does.
+    """
     other = compare_runs(
         make_run(precision="int8", ap=0.02),
         make_reference(ap=0.4, data=OTHER_DATA),

@@ -1,4 +1,4 @@
-"""Facts about two sides: the same case is compared with itself before, and no other takes its place."""
+"""Test two sides: a case is compared with its own earlier runs, and no other replaces it."""
 
 import pytest
 
@@ -21,7 +21,10 @@ def compared(before, after, **options):
 
 
 def test_no_other_baseline_takes_the_place_of_one_that_is_missing():
-    """Another precision, runtime or number of threads is another case: left out on both sides, and reported."""
+    """Another precision, runtime or number of threads is another case.
+
+    It is left out on both sides, and reported.
+    """
     for other in (
         {"precision": "int8"},
         {"runtime": "litert"},
@@ -38,7 +41,10 @@ def test_no_other_baseline_takes_the_place_of_one_that_is_missing():
 
 
 def test_another_board_is_no_baseline_and_another_unit_of_the_same_board_is_one():
-    """Where no device is on both sides, boards of one type stand for each other, and the change is named."""
+    """If no device is on both sides, boards of one type stand for each other.
+
+    The change of device is named.
+    """
     result = compared(
         make_side(agent="1", device="pi-1"), make_side(agent="1", start=100, device="pi-2")
     )
@@ -52,7 +58,7 @@ def test_another_board_is_no_baseline_and_another_unit_of_the_same_board_is_one(
 
 
 def test_two_cases_that_are_not_the_same_are_compared_where_each_side_has_one():
-    """Fp32 against int8: called A and B; what a change changes is none of that."""
+    """Fp32 and int8 are called A and B; two versions of the agent are one case."""
     result = compared(
         make_side(agent="1"), make_side(agent="1", start=100, precision="int8", factor=0.7)
     )
@@ -63,7 +69,10 @@ def test_two_cases_that_are_not_the_same_are_compared_where_each_side_has_one():
 
 
 def test_runs_on_both_sides_are_refused():
-    """The same ledger twice would compare each run with itself; sides that overlap are to be separated."""
+    """The same ledger twice would compare each run with itself.
+
+    Sides that overlap have to be separated.
+    """
     runs = make_side(agent="1")
     with pytest.raises(ConfigError, match="'before' and 'after' are the same 8 runs: give another"):
         compared(runs, runs)
@@ -72,7 +81,10 @@ def test_runs_on_both_sides_are_refused():
 
 
 def test_the_baseline_is_the_level_that_it_had_at_its_end():
-    """Sixty days that became 10% slower on day 40, and a new side as slow: no difference; of all days it is a mixture."""
+    """A baseline that became 10% slower equals a new side as slow as its last level.
+
+    It slowed down on day 40 of sixty; the runs of all days are a mixture.
+    """
     before = level_runs(stepped_ms(60, 40, 1.1))
     after = level_runs(stepped_ms(20, 0, 1.1, seed=2), [60 + day for day in range(20)], seq=60)
     (row,) = compared(before, after).rows
@@ -83,7 +95,10 @@ def test_the_baseline_is_the_level_that_it_had_at_its_end():
 
 
 def test_speeds_of_two_scenarios_are_other_work():
-    """What a process takes in memory compares, the latency of one query at a time and of all at once does not."""
+    """The memory of a process compares between scenarios, its latency does not.
+
+    One has one query at a time, the other all at once.
+    """
     (_, row) = compared(
         make_side(agent="1"), make_side(agent="1", start=100, model="other", scenario="offline")
     ).rows
@@ -96,7 +111,7 @@ def test_speeds_of_two_scenarios_are_other_work():
 
 
 def test_a_side_is_a_ledger_a_document_a_bundle_or_a_folder_narrowed_by_selectors(tmp_path):
-    """What a file is, its first bytes say."""
+    """The first bytes of a file say its kind."""
     runs = [
         *make_side(agent="1", runs=2),
         *make_side(agent="2", runs=3, start=86_400, device="pi-2"),

@@ -24,7 +24,7 @@ def rows_of_several(*runs):
 
 
 def test_equal_boards_are_one_row_with_the_mean_over_boards():
-    """Of each board's own mean: a board with many runs counts once."""
+    """Each board's own mean enters, so a board with many runs counts once."""
     many = [make_run("pi-00", environment=PI, p50_ms=10.0, id=f"more {n}") for n in range(20)]
     (row,) = rows_of_several(*boards(24), *many)
     p50_ms = row.case.p50_ms
@@ -36,7 +36,7 @@ def test_equal_boards_are_one_row_with_the_mean_over_boards():
 
 
 def test_boards_one_of_which_takes_0_ms_have_no_ratio():
-    """Also where the median over the boards is above 0."""
+    """There is no ratio even where the median over the boards is above 0."""
     still = make_run("pi-99", environment=PI, p50_ms=0.0, id="still", latencies_ms=[])
     (row,) = rows_of_several(*boards(4), still)
     assert row.case.p50_ms.value > 0
@@ -47,7 +47,10 @@ def test_boards_one_of_which_takes_0_ms_have_no_ratio():
 
 
 def test_only_what_is_equal_in_everything_but_the_device_is_one_row():
-    """Another type of board, other threads, another precision, another meter and an unknown board are not."""
+    """Boards that differ in more than the device are rows of their own.
+
+    They have another type, threads, precision or meter, or are unknown.
+    """
     apart = [
         make_run("a", environment=ORIN, id="a"),
         make_run("b", environment=PI, threads=4, id="b"),
@@ -65,7 +68,10 @@ def test_only_what_is_equal_in_everything_but_the_device_is_one_row():
 
 
 def test_the_bounds_of_an_accuracy_are_those_of_the_board_in_the_middle():
-    """The newest board scores .04 less: the row has neither its value nor its bounds, and names it as the worst."""
+    """The newest board scores .04 less, and the row names it as the worst.
+
+    The row has neither its value nor its bounds.
+    """
     right, wrong = (
         make_accuracy(value=value, low=value - 0.006, high=value + 0.006) for value in (0.74, 0.70)
     )
@@ -84,7 +90,7 @@ def test_the_bounds_of_an_accuracy_are_those_of_the_board_in_the_middle():
 
 
 def test_two_boards_stay_two_rows_and_so_does_the_baseline():
-    """Of two there is no median that is not half of each; what is compared with is named."""
+    """The median of two is half of each; a board that is compared with is named."""
     comparison = compare_runs(
         *boards(2),
         *(make_reference(device=f"server-{n}", environment=ORIN, id=f"s{n}") for n in range(3)),
@@ -93,7 +99,7 @@ def test_two_boards_stay_two_rows_and_so_does_the_baseline():
 
 
 def test_a_doubted_board_is_counted_among_those_of_its_row():
-    """One of three: neither all are disturbed nor none."""
+    """With one of three disturbed, the row is neither all disturbed nor undisturbed."""
     doubted = violating("disturbed", "throttled")
     (row,) = rows_of_several(*boards(2), make_run("hot", environment=PI, id="hot", verdict=doubted))
     assert (row.case.disturbed, [violation.rule for violation in row.case.violated]) == (

@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.collector.compare.case_figure`: a figure of a case is the same wherever it is shown."""
+"""Test `edgemeter.collector.compare.case_figure`.
+
+A figure of a case is the same wherever it is shown.
+"""
 
 import pytest
 
@@ -22,7 +25,7 @@ from tests.fixtures.record_factory import violating
 )
 @pytest.mark.parametrize("disturbed", [0, 1])
 def test_run_and_compare_show_one_interval(values_ms, disturbed):
-    """Over the same runs, whatever was disturbed and which lies apart from its siblings."""
+    """The interval is over the same runs, whatever was disturbed or lies apart."""
     runs = in_rounds([make_run(p50_ms=value) for value in values_ms[disturbed:]])
     runs += in_rounds(
         [
@@ -37,7 +40,10 @@ def test_run_and_compare_show_one_interval(values_ms, disturbed):
 
 
 def test_a_case_is_disturbed_only_if_a_run_that_counts_is():
-    """Three that are ok count without the disturbed ones, which are no reason to measure again; two do not."""
+    """Three ok runs count without the disturbed ones, two do not.
+
+    The disturbed ones are then no reason to measure again.
+    """
     busy = violating("disturbed", "busy-machine")
     for ok_runs, expected in [(3, ("ok", 0, 2, ())), (2, ("disturbed", 2, 0, ("busy-machine",)))]:
         runs = in_rounds(

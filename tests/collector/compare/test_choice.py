@@ -1,4 +1,8 @@
-"""The choice: nothing is said to be met that is not, the cheapest is recommended, and what is not told apart from it is named."""
+"""Test the choice of a case under limits.
+
+No limit is said to be met that is not, the cheapest is recommended, and cases that cannot be told
+apart from it are named.
+"""
 
 import dataclasses
 
@@ -48,7 +52,7 @@ def int8_of(choice):
 
 
 def test_the_cheapest_case_that_meets_all_is_recommended():
-    """With the interval of each figure that decides, and how the others differ from it."""
+    """The choice shows the deciding intervals, and how the other cases differ."""
     choice = choice_of("p50<=20ms, ap>=.72", *sides())
     assert outcomes(choice) == {"int8": "met", "fp32": "met"}
     assert (choice.recommended, choice.cheapest.name, choice.similar) == (
@@ -65,7 +69,7 @@ def test_the_cheapest_case_that_meets_all_is_recommended():
 
 
 def test_nothing_is_said_of_a_figure_that_is_missing_or_too_imprecise():
-    """It is inconclusive, and the reason is given."""
+    """Such a figure is inconclusive, and the reason is given."""
     for name, limit, changes, words in (
         ("no energy", "energy<=60mJ", no_energy(), "no power sensor here"),
         ("two runs", "p50<=8ms", {"runs": 2}, "too few runs"),
@@ -79,7 +83,10 @@ def test_nothing_is_said_of_a_figure_that_is_missing_or_too_imprecise():
 
 
 def test_the_interval_of_an_accuracy_that_is_printed_decides():
-    """It is skewed; at a higher confidence each half is longer by one factor, that of Student's t."""
+    """The interval is skewed, and its halves grow by one factor at a higher confidence.
+
+    The factor is that of Student's t.
+    """
     skewed = make_accuracy(value=0.202, low=0.153, high=0.262, images=80)
     below, inside, above = (
         int8_of(choice_of(limit, *sides(accuracy=skewed)))
@@ -101,7 +108,7 @@ def test_the_interval_of_an_accuracy_that_is_printed_decides():
 
 
 def test_an_inconclusive_requirement_states_how_many_more_runs_would_decide():
-    """By the same function as a comparison; of fewer than three those that are missing."""
+    """The number is computed as for a comparison; below three runs it is those missing."""
     named = [
         replace(run, id=f"run-{index}") for index, run in enumerate(in_rounds(*sides(spread=0.12)))
     ]
@@ -117,7 +124,10 @@ def test_an_inconclusive_requirement_states_how_many_more_runs_would_decide():
 
 
 def missing(late, runs=8, **changes):
-    """Return the sides at 15 frames a second, of which int8, the faster one, misses so many of 900."""
+    """Return the sides at 15 frames a second, of which int8 misses so many of 900.
+
+    Int8 is the faster one.
+    """
     at_rate = {"scenario": "steady", "runs": runs}
     steady = [make_steady(late=count, missed_ratio=count / 900) for count in (0, late)]
     fp32 = make_side(agent="1", seed=1, accuracy=scored(0.752), steady=steady[0], **at_rate)
@@ -125,7 +135,10 @@ def missing(late, runs=8, **changes):
 
 
 def test_the_cases_that_have_the_required_figure_are_chosen_among():
-    """The one run at a rate of frames answers a limit of missed frames, however many others are beside it."""
+    """The one run at a rate of frames answers a limit of missed frames.
+
+    It does so however many others are beside it.
+    """
     offline = [
         make_side(agent="1", seed=seed, precision=precision)
         for seed, precision in enumerate(("fp32", "fp16", "int8"), 5)
@@ -142,7 +155,7 @@ def test_the_cases_that_have_the_required_figure_are_chosen_among():
 
 
 def test_a_model_that_misses_frames_is_not_recommended_for_its_speed():
-    """More than 1% is out, unless a limit allows more."""
+    """A case that misses more than 1% is out, unless a limit allows more."""
     for text, late, outcome in (
         ("p50<=20ms", 180, "not met"),
         ("p50<=20ms", 1, "met"),
@@ -154,7 +167,7 @@ def test_a_model_that_misses_frames_is_not_recommended_for_its_speed():
 
 
 def test_that_no_case_answers_in_time_is_the_reason_why_none_is_recommended():
-    """Nobody asked for a limit, and the figure to choose by was measured."""
+    """The reason is given although nobody set a limit and the figure was measured."""
     _, late = missing(180)
     choice = choice_of("", late, cheapest=LATENCY)
     assert (
@@ -163,7 +176,10 @@ def test_that_no_case_answers_in_time_is_the_reason_why_none_is_recommended():
 
 
 def test_runs_that_are_short_show_no_tail():
-    """A p90 far below its limit in each run is inconclusive, as bursts come once a minute; one above it in each run is not met."""
+    """A p90 far below its limit in each run is inconclusive, as bursts come once a minute.
+
+    One above it in each run is not met.
+    """
     for text, outcome in (("p90<=1s", "inconclusive"), ("p90<=1us", "not met"), ("p50<=1s", "met")):
         with table_row(text):
             (requirement,) = int8_of(choice_of(text, *sides())).requirements
@@ -176,7 +192,10 @@ def test_runs_that_are_short_show_no_tail():
 
 
 def test_disturbed_runs_do_not_count_where_three_others_do():
-    """One throttled run of eight, twice as fast, changes nothing; where all are disturbed they count."""
+    """One throttled run of eight, twice as fast, changes nothing.
+
+    Where all are disturbed they count.
+    """
     fp32, int8 = sides()
     throttled = make_side(
         agent="1", runs=1, seed=7, factor=0.2, precision="int8", runtime="litert", verdict=DISTURBED
@@ -192,7 +211,10 @@ def test_disturbed_runs_do_not_count_where_three_others_do():
 
 
 def test_the_more_is_decided_the_wider_is_each_interval():
-    """Five more limits of both cases, of which most cannot be met: all of them have to hold together."""
+    """Five more limits widen the intervals, since all of them have to hold together.
+
+    They are of both cases, and most of them cannot be met.
+    """
 
     def width(text):
         (requirement,) = [
@@ -208,7 +230,7 @@ def test_the_more_is_decided_the_wider_is_each_interval():
 
 
 def test_what_does_not_differ_from_the_recommended_case_is_similar():
-    """The cheaper value may be chance: the other is named."""
+    """The cheaper value may be chance, so the other case is named."""
     fast, other = (
         make_side(
             agent="1",
@@ -230,14 +252,17 @@ def test_what_does_not_differ_from_the_recommended_case_is_similar():
 
 
 def test_energy_is_the_cost_only_where_all_have_one_of_one_scope():
-    """Else the fastest is recommended."""
+    """Where they do not, the fastest is recommended."""
     assert choice_of("", *sides()).cheapest.name == "energy_gross_mj"
     assert choice_of("", *sides(**no_energy())).cheapest.name == "latency_p50_ms"
     assert choice_of("", *sides(), cheapest="memory_peak_mb").cheapest.name == "memory_peak_mb"
 
 
 def test_only_cases_that_may_stand_in_for_each_other_are_chosen_among():
-    """Another scenario, task, set of data or neighbour is another question; a board only where the reader fixed none."""
+    """Another scenario, task, set of data or neighbour is another question.
+
+    Boards are chosen among only where the reader fixed none.
+    """
     fp32, int8 = sides()
     for changes in (
         {"scenario": "offline"},
@@ -270,7 +295,7 @@ def test_a_case_below_the_accuracy_gate_is_out_unless_a_limit_allows_it():
 
 
 def test_an_error_rate_is_limited_from_above():
-    """Of a metric whose lower value is the better one every sign turns."""
+    """A metric whose lower value is better has every sign reversed."""
 
     def error(value):
         return make_accuracy(
@@ -295,7 +320,7 @@ def test_without_a_case_the_error_has_a_remedy():
 
 
 def false_limits(world, draws):
-    """Return the share of choices in which a case is said to be on a side of a limit on which it is not."""
+    """Return the share of choices that put a case on the wrong side of a limit."""
     draw, false = np.random.default_rng(1), 0
     required = parse_requirements(LIMITS)
     for _ in range(draws):
@@ -312,7 +337,10 @@ def false_limits(world, draws):
 
 
 def best_left_out(world, draws):
-    """Return the share of choices in which the truly fastest case is neither recommended nor similar."""
+    """Return the share of choices in which the truly fastest case is not named.
+
+    It is neither recommended nor similar.
+    """
     draw, false = np.random.default_rng(2), 0
     required = parse_requirements("p50<=60ms")
     for _ in range(draws):
@@ -332,7 +360,10 @@ def best_left_out(world, draws):
 
 @pytest.mark.nightly
 def test_in_worlds_of_known_truths_no_more_than_one_choice_in_twenty_is_false():
-    """Truths lie a thousandth from their limits, and from each other, for 3 to 10 days, of which each may take after the one before."""
+    """The truths lie a thousandth from their limits and from each other.
+
+    The worlds last 3 to 10 days, and each day may take after the one before.
+    """
     for days, kind, correlation in (
         (3, "normal", 0.0),
         (6, "skewed", 0.0),

@@ -32,7 +32,10 @@ def as_cell(value):
 
 
 def test_a_csv_row_equals_the_json_row():
-    """The same columns in the same order with the same values, whatever is absent; what is left out is listed by run and reason."""
+    """CSV has the same columns in the same order with the same values as JSON.
+
+    This holds whatever is absent; left-out runs are listed with the reason.
+    """
     runs = [
         make_run(),
         make_run(**no_energy()),
@@ -54,7 +57,10 @@ def test_a_csv_row_equals_the_json_row():
 
 
 def test_one_row_carries_everything():
-    """Identity, figures, environment, verdict, ratios, reference and runs; absent is null, and never 0."""
+    """A row has identity, figures, environment, verdict, ratios, reference and runs.
+
+    An absent value is null, and never 0.
+    """
     device, reference = make_run(id="d", energy=make_energy(gross_mj=125.0)), make_reference(id="r")
     rows = both(compare_runs(device, reference))[0]["rows"]
     row = rows[1]
@@ -97,7 +103,7 @@ def test_one_row_carries_everything():
 
 
 def test_a_language_model_has_its_rates_and_lengths():
-    """Means over the runs of the case; other models have none."""
+    """They are means over the runs of the case; other models have none."""
     device = make_run(generation=make_generation(decode_tokens_per_s=90.0))
     reference = make_reference(generation=make_generation())
     rows = both(compare_runs(device, reference))[0]["rows"]
@@ -154,7 +160,10 @@ def comparison_called(name):
 
 
 def test_a_choice_is_in_json_and_csv():
-    """What was required, what is recommended and similar, and of each candidate every requirement with its interval."""
+    """Both have the requirements, the recommended case and the similar ones.
+
+    Each candidate has every requirement with its interval.
+    """
     document, table = both(comparison_called("a choice of three"))
     choice = document["choice"]
     assert {name: choice[name] for name in ("required", "cheapest", "recommended", "similar", "other_cases")} == {
@@ -173,7 +182,10 @@ def test_a_choice_is_in_json_and_csv():
 
 
 def test_a_gate_is_in_json():
-    """Each finding with the change that decides it; what has none says why, in numbers that a program reads."""
+    """Each finding has the change that decides it, or says why there is none.
+
+    The numbers are such that a program can read them.
+    """
     gate = both(comparison_called("a change that fails"))[0]["gate"]
     (failed,) = [finding for finding in gate["findings"] if finding["outcome"] == "fail"]
     assert (gate["outcome"], failed["limit"], failed["figure"]) == (

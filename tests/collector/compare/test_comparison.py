@@ -53,7 +53,10 @@ def test_the_reference_comes_first_and_stands_beside_itself():
 
 
 def test_figures_are_means_over_the_runs_of_a_case_with_their_interval():
-    """The geometric mean with Student's t; too few queries give None, not 0, and of two runs there is no interval."""
+    """A figure is the geometric mean with Student's t.
+
+    Too few queries give None, not 0, and of two runs there is no interval.
+    """
     runs = [make_run(p50_ms=p50) for p50 in (10.0, 11.0, 12.0)]
     p50_ms = device_row(compare_runs(*runs, make_reference())).case.p50_ms
     reach = math.hypot(
@@ -92,7 +95,10 @@ def test_what_is_not_alike_is_left_out_with_the_difference():
 
 
 def test_quantisations_of_a_language_model_are_not_compared_by_speed():
-    """A file of 4 bits is another model; engine, threads, board and the layout of an input may differ."""
+    """A file of 4 bits is another model.
+
+    Engine, threads, board and the layout of an input may differ.
+    """
     device = {"precision": "q4_k_m", "generation": make_generation(), "ap": None}
     assert "with the same precision" in only_reason(
         compare_runs(make_run(**device), make_reference(**(device | {"precision": "f16"})))
@@ -165,7 +171,10 @@ def test_disturbed_runs_and_mixed_governors_stay_and_are_marked():
 
 
 def test_a_latency_that_was_not_measured_never_ranks_beside_a_measured_one():
-    """The whole run is left out, since its latency is what is compared; one without a provenance is not taken for a measured one."""
+    """The whole run is left out, since its latency is what is compared.
+
+    A latency without a provenance is not taken for a measured one.
+    """
     for provenance, reason in (
         (
             {"latency": "published"},
@@ -196,7 +205,10 @@ def test_a_published_energy_is_left_out_and_the_rest_of_the_run_is_compared():
 
 
 def test_a_run_read_twice_counts_once_and_a_lone_reference_is_left_out():
-    """A board's file and the ledger may hold the same run; a server that measured a hundred models does not fill the table of two."""
+    """A board's file and the ledger may hold the same run.
+
+    A server that measured a hundred models does not fill the table of two.
+    """
     run = make_run(id="twice")
     comparison = compare_runs(run, run, make_reference())
     assert comparison.left_out == (LeftOut("twice", "the same run was read twice"),)
@@ -208,7 +220,10 @@ def test_a_run_read_twice_counts_once_and_a_lone_reference_is_left_out():
 
 
 def test_int8_is_compared_with_the_fp32_reference_when_no_int8_reference_exists():
-    """The row says that it was, and why; where there is an int8 reference, like with like comes first."""
+    """The row says that it was compared with fp32, and why.
+
+    Where there is an int8 reference, it is taken.
+    """
     row = device_row(
         compare_runs(
             make_run(precision="int8", runtime="litert"),
@@ -234,7 +249,7 @@ def test_int8_is_compared_with_the_fp32_reference_when_no_int8_reference_exists(
 
 
 def test_an_ok_reference_is_preferred_to_a_faster_disturbed_one():
-    """Of equal kinds the one to believe is taken, and the row says that there were several."""
+    """The trustworthy reference of equal kinds is taken, and the row says there were several."""
     disturbed = violating("disturbed", "busy-machine")
     row = device_row(
         compare_runs(
@@ -250,7 +265,10 @@ def test_an_ok_reference_is_preferred_to_a_faster_disturbed_one():
 
 
 def test_energies_of_one_scope_are_divided_and_those_of_two_never():
-    """Meters that leave out different things are marked, a board's input and a wall socket have no ratio."""
+    """Meters that leave out different parts are marked.
+
+    A board's input and a wall socket have no ratio.
+    """
     for device, reference, ratio, marks in (
         ({"gross_mj": 125.0}, {}, 2.0, set()),
         ({"excludes": ("USB",)}, {}, 1.0, {"other energy coverage"}),
@@ -268,7 +286,10 @@ def test_energies_of_one_scope_are_divided_and_those_of_two_never():
 
 
 def test_what_one_run_does_not_know_its_case_does_not_know():
-    """A net of three runs is not the net of four; unknown is not zero; a case without energy gives the reason of its newest run."""
+    """A net energy of three runs is not the net energy of four, and unknown is not zero.
+
+    A case without energy gives the reason of its newest run.
+    """
     runs = [make_run(), make_run(energy=make_energy(net_mj=None, net_u_mj=None))]
     case = device_row(compare_runs(*runs, make_reference())).case
     assert "energy_net_mj" not in case.figures
@@ -307,7 +328,10 @@ def test_energies_of_two_meters_are_not_merged_into_one_case():
 
 
 def test_less_than_three_percent_is_no_practical_difference():
-    """Both ways, over runs that agree; means within 3% say nothing where their interval reaches farther, or is none."""
+    """Runs that agree show no difference within 3% either way.
+
+    Means within 3% say nothing if their interval reaches farther, or there is none.
+    """
     for p50_ms, outcome in (
         (2.05, "no difference"),
         (2.07, "worse"),
@@ -331,7 +355,10 @@ def test_less_than_three_percent_is_no_practical_difference():
 
 
 def test_what_was_replayed_stands_beside_its_like_only():
-    """A recording played back is no measurement: it is compared with a replayed reference, and left out beside a measured one."""
+    """A replayed recording is no measurement.
+
+    It is compared with a replayed reference, and left out beside a measured one.
+    """
     replayed = {"latency": "replayed", "energy": "replayed"}
     assert "no reference with the same provenance: this is replayed" in only_reason(
         compare_runs(make_run(provenance=replayed), make_run(), make_reference())
@@ -344,7 +371,7 @@ def test_what_was_replayed_stands_beside_its_like_only():
 
 
 def test_accuracies_of_two_protocols_are_not_compared():
-    """Answers made alike by two rules: the metric's name is one, the figure is not."""
+    """The metric's name is the same, but two rules for the answers make two figures."""
     sides = [
         make_accuracy(metric="exact_match", value=value, normalisation=rule)
         for value, rule in ((0.1, "squad"), (0.2, "number"))

@@ -1,4 +1,7 @@
-"""Facts about how two cases differ: what compares, by which runs, and what meters and counts add."""
+"""Test how two cases differ.
+
+The tests cover what compares, by which runs, and what meters and counts add.
+"""
 
 import msgspec
 import pytest
@@ -35,7 +38,10 @@ def only_row(*runs, matters_ratio=None):
 
 
 def test_runs_of_one_session_are_compared_in_pairs():
-    """A machine whose rounds differ by half tells 5%, where each round has both; the same runs of two sessions do not."""
+    """Paired rounds show 5%, although the machine's rounds differ by half.
+
+    The same runs of two sessions do not show it.
+    """
     drift = (1.0, 1.5, 0.8, 1.2)
 
     def row(session_of_reference):
@@ -60,7 +66,10 @@ def test_runs_of_one_session_are_compared_in_pairs():
 
 
 def test_what_meters_may_be_wrong_by_counts_between_two_of_them():
-    """10% more, each good to 8%: inconclusive by two meters, told by one on one board; without a stated uncertainty not compared."""
+    """A difference of 10% by two meters, each good to 8%, is inconclusive.
+
+    One meter on one board shows it; without a stated uncertainty it is not compared.
+    """
     two = [
         run
         for factor in NOISE
@@ -92,7 +101,10 @@ def test_what_meters_may_be_wrong_by_counts_between_two_of_them():
 
 
 def test_accuracies_are_compared_by_their_bounds_over_images():
-    """80 images do not separate 0.60 from 0.58; narrow bounds do; equal values of models that may fail on other images leave it open."""
+    """80 images do not separate 0.60 from 0.58, narrow bounds do.
+
+    Equal values of models that may fail on other images leave it open.
+    """
 
     def outcome(value, other, half):
         accuracies = [
@@ -112,7 +124,10 @@ def test_accuracies_are_compared_by_their_bounds_over_images():
 
 
 def test_accuracies_are_compared_image_by_image_where_the_records_allow_it():
-    """Images that are hard for both decide nothing: 3 points are told, which two independent accuracies leave open."""
+    """Images that are hard for both models decide nothing, so 3 points are shown.
+
+    Two independent accuracies leave that open.
+    """
     wobble = [0.004 * (index % 5 - 2) for index in range(20)]
     first, other = (
         make_accuracy(
@@ -134,7 +149,7 @@ def test_accuracies_are_compared_image_by_image_where_the_records_allow_it():
 
 
 def test_the_accuracies_of_a_comparison_are_read_together(monkeypatch):
-    """Of many cases the records are not looked up one by one."""
+    """Records of many cases are not looked up one by one."""
     read, records = [], MemoryStore.records
     monkeypatch.setattr(
         MemoryStore,
@@ -149,7 +164,10 @@ def test_the_accuracies_of_a_comparison_are_read_together(monkeypatch):
 
 
 def test_queries_of_other_answers_or_other_prompts_are_not_compared():
-    """39 tokens against 61: no latency, what counts by the token stays; 64 of a file's 80 prompts against 88: memory and score alone."""
+    """Answers of 39 and 61 tokens have no comparable latency, only figures per token.
+
+    64 of a file's 80 prompts against 88 compare by memory and score alone.
+    """
     both = []
     for index, factor in enumerate(NOISE):
         at = {"started_at_ns": 1_760_000_000 * 10**9 + index * DAY_NS}
@@ -176,7 +194,10 @@ def test_queries_of_other_answers_or_other_prompts_are_not_compared():
 
 
 def test_missed_frames_are_compared_by_points():
-    """A side that misses none is the usual one: there is no ratio to it, and there is a difference; shares that scatter leave it open."""
+    """A side that misses no frame has a difference and no ratio.
+
+    Such a side is the usual one; shares that scatter leave it open.
+    """
     none, many = (0, 0, 0), (180, 170, 190)
     for missed, reference_missed, outcome, difference in (
         (many, none, "worse", 0.2),

@@ -1,4 +1,7 @@
-"""Facts about the gate: a limit passes or fails only where the whole interval shows it, and all of them together."""
+"""Test the gate: a limit passes or fails only where the whole interval shows it.
+
+The limits are decided all together.
+"""
 
 import pytest
 
@@ -30,7 +33,7 @@ def gate_of(before, after, limits=LIMITS):
     ],
 )
 def test_a_limit_is_decided_by_where_the_whole_interval_lies(factor, limits, outcome):
-    """Within it, beyond it, or across it; of a figure whose lower value is worse as well."""
+    """The interval lies within the limit, beyond or across it, also if lower is worse."""
     assert (
         gate_of(
             make_side(agent="1"), make_side(agent="2", start=100, seed=2, factor=factor), limits
@@ -41,7 +44,10 @@ def test_a_limit_is_decided_by_where_the_whole_interval_lies(factor, limits, out
 
 @pytest.mark.parametrize(("factor", "outcome"), [(1.0, "pass"), (1.06, "fail")])
 def test_the_advised_runs_are_those_that_decide_the_limit(factor, outcome):
-    """The wider the limit of a change that keeps it, the fewer; of one that is surely for the worse there are some as well."""
+    """The wider the limit of a change that keeps it, the fewer runs are advised.
+
+    Some are advised as well for a change that is surely for the worse.
+    """
 
     def finding_of(times, limit):
         sides = (("1", 20, 1.0), ("2", 41, factor))
@@ -69,7 +75,10 @@ def test_the_advised_runs_are_those_that_decide_the_limit(factor, outcome):
 
 
 def test_a_case_that_became_invalid_fails_every_limit():
-    """A model ruined by the change has no figures, and that is no pass; nothing on both sides is inconclusive."""
+    """A model ruined by the change has no figures, and does not pass.
+
+    A case invalid on both sides is inconclusive.
+    """
     below = record_conditions.Violation(
         rule="accuracy-gate",
         numbers={"accuracy_value": 0.1, "accuracy_needed_value": 0.56},
@@ -93,7 +102,10 @@ def test_a_case_that_became_invalid_fails_every_limit():
 
 
 def test_all_limits_of_all_cases_are_decided_together():
-    """With one limit of one case at 95%, with more at more, and each by the interval that is shown."""
+    """One limit of one case is decided at 95%, more limits at a higher confidence.
+
+    Each is decided by the interval that is shown.
+    """
 
     def confidences(cases):
         before = [
@@ -116,7 +128,10 @@ def test_all_limits_of_all_cases_are_decided_together():
 
 
 def test_speed_and_energy_are_not_gated_across_two_boards_of_one_type():
-    """Boards that differ by 4% and a change that does nothing: refused with the remedy; memory and accuracy are judged."""
+    """Boards that differ by 4% are refused with the remedy, though the change does nothing.
+
+    Memory and accuracy are judged.
+    """
     sides = (
         make_side(agent="1", device="pi-1"),
         make_side(agent="2", start=100, device="pi-2", factor=1.04),

@@ -1,4 +1,7 @@
-"""Limits as people write them: names, signs and units of the table of figures; what is wrong says what is right."""
+"""Test limits as people write them: names, signs and units of the table of figures.
+
+An error says what is right.
+"""
 
 import pytest
 
@@ -11,7 +14,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_the_example_of_the_help_is_read():
-    """Three figures with their units, an accuracy by its metric, and the board."""
+    """The example has three figures with units, an accuracy by its metric, and the board."""
     limits = parse_requirements(EXAMPLE)
     assert [
         (limit.figure.name, limit.side, limit.value, limit.metric) for limit in limits.figures
@@ -25,7 +28,7 @@ def test_the_example_of_the_help_is_read():
 
 
 def test_units_are_converted_exactly():
-    """No rounding of binary fractions: 0.033 s is 33 ms, not 33.000000000000004."""
+    """Binary fractions are not rounded: 0.033 s is 33 ms, not 33.000000000000004."""
     for text, value in (
         ("p99<=0.033s", 33.0),
         ("p99<=33000us", 33.0),
@@ -43,7 +46,7 @@ def test_units_are_converted_exactly():
 
 
 def test_every_figure_is_limited_under_every_name_of_the_table():
-    """Its name in options, and as a field of the page, where the side is the better one."""
+    """The name is valid in options, and as a field of the page where the side is the better one."""
     for name, entry in JUDGED.items():
         with table_row(name):
             (limit,) = parse_requirements(
@@ -57,7 +60,7 @@ def test_every_figure_is_limited_under_every_name_of_the_table():
 
 
 def test_what_is_no_limit_is_refused():
-    """An unknown name is corrected; a wrong unit, a wrong sign, and what has no number."""
+    """Wrong units or signs and absent numbers are refused; an unknown name is corrected."""
     for text, words in (
         ("p59<=33ms", "did you mean p99"),
         ("latenzy<=33ms", r"did you mean latency\?"),
@@ -73,7 +76,10 @@ def test_what_is_no_limit_is_refused():
 
 
 def test_a_board_is_selected_by_the_beginning_of_its_name():
-    """`Raspberry Pi 5` is every revision of it, not a Raspberry Pi 500; one that is not there is corrected."""
+    """`Raspberry Pi 5` selects every revision of it, but not a Raspberry Pi 500.
+
+    A name that is not there is corrected.
+    """
     boards = ("Raspberry Pi 5 Model B Rev 1.0", "Raspberry Pi 500", "NVIDIA Jetson Orin Nano")
     runs = [
         make_run(f"d-{index}", id=str(index), environment=make_environment(board=board))
@@ -87,7 +93,10 @@ def test_a_board_is_selected_by_the_beginning_of_its_name():
 
 
 def test_a_gate_with_a_typing_error_does_not_pass():
-    """What is no limit of a change is refused with an example; energy and accuracy have their own units."""
+    """A text that is no limit of a change is refused with an example.
+
+    Energy and accuracy have their own units.
+    """
     assert [(limit.figure, limit.by) for limit in parse_gate("slower:3%,energy:5%,ap:0.5")] == [
         ("slower", 0.03),
         ("energy_gross_mj", 0.05),
@@ -111,6 +120,6 @@ def test_a_gate_with_a_typing_error_does_not_pass():
 
 
 def test_a_limit_takes_the_words_of_the_sentence():
-    """Who reads of latency writes latency: p50."""
+    """A reader of the word latency may write latency: it is p50."""
     (limit,) = parse_requirements("latency<=33ms").figures
     assert limit.figure.name == parse_gate("latency:3%")[0].figure == "latency_p50_ms"

@@ -1,4 +1,7 @@
-"""Facts about `edgemeter compare A B` where a side is a model: it is measured in turn with the others, here a session that is played."""
+"""Test `edgemeter compare A B` where a side is a model.
+
+The model is measured in turn with the others; the session is simulated here.
+"""
 
 import json
 
@@ -49,7 +52,10 @@ def compared(*arguments):
 
 
 def test_results_and_models_are_distinguished(models):
-    """A model's file, a factory, a suite, a replay or a name is measured; a document, a ledger, a bundle, a folder or an id is read."""
+    """A model's file, a factory, a suite, a replay or a name is measured.
+
+    A document, a ledger, a bundle, a folder or an id is read.
+    """
     (models / "folder").mkdir()
     measured = ["a.onnx", "b.TFLITE", "suite.toml", "x.replay.json", "yolox-nano", "a_q4.gguf"]
     measured += ["net.py:make", "json:loads"]
@@ -67,7 +73,10 @@ def test_results_and_models_are_distinguished(models):
 
 @pytest.mark.usefixtures("models")
 def test_models_are_measured_in_turn_and_compared_with_the_first(monkeypatch):
-    """AB BA BA until both are known; the rounds are pairs, so that what slows both down is in no difference."""
+    """Models run as AB BA BA until both are known.
+
+    The rounds are pairs, so that what slows both down is in no difference.
+    """
     begun = play(monkeypatch, run_in_round)
     result, (first, second), left_out = compared("a.replay.json", "b.replay.json", "--repeats", 4)
     assert (result.returncode, left_out) == (0, [])
@@ -98,7 +107,7 @@ def test_models_are_measured_in_turn_and_compared_with_the_first(monkeypatch):
 
 @pytest.mark.usefixtures("models")
 def test_a_model_is_compared_with_itself(monkeypatch):
-    """A control: each side has the runs of its place, not all of the case."""
+    """In this control each side has the runs of its place, not all runs of the case."""
     play(monkeypatch, run_in_round)
     result, rows, _ = compared("a.replay.json", "a.replay.json", "--repeats", 3)
     assert [row["runs"] for row in rows] == [3, 3]
@@ -108,7 +117,7 @@ def test_a_model_is_compared_with_itself(monkeypatch):
 
 @pytest.mark.usefixtures("models")
 def test_a_side_that_fails_is_left_out_with_its_reason(monkeypatch):
-    """Before the first run or in it; where no two sides remain there is nothing to compare."""
+    """A side may fail before or in its first run; with fewer than two nothing is compared."""
     outcomes = {"b": UnavailableError("no kernel for it")}
     begun = play(
         monkeypatch, lambda letter, number: outcomes.get(letter) or run_in_round(letter, number)
@@ -161,7 +170,7 @@ def test_ctrl_c_compares_what_is_there(monkeypatch):
 
 @pytest.mark.usefixtures("models")
 def test_a_saved_run_stands_for_its_case_in_its_session(monkeypatch):
-    """The model beside it is measured with its settings, as far as no option has others."""
+    """The model beside it is measured with its settings, unless an option overrides them."""
     play(monkeypatch, run_in_round)
     edgemeter(
         "compare",
@@ -194,7 +203,10 @@ def test_a_saved_run_stands_for_its_case_in_its_session(monkeypatch):
 
 @pytest.mark.usefixtures("models")
 def test_a_saved_run_on_data_takes_the_same_data_for_the_other_model(monkeypatch):
-    """Its record does not hold the paths: they are asked for before anything is measured, and the suggestion has them."""
+    """The record lacks the paths, so they are asked for before anything is measured.
+
+    The suggested command has them.
+    """
     dataset = DatasetInfo(name="photos", sha256="d" * 64, images=80)
     scored = {"dataset": dataset, "accuracy": make_accuracy(dataset_sha256="d" * 64)}
     play(monkeypatch, lambda letter, number: replace(run_in_round(letter, number), **scored))
@@ -221,7 +233,7 @@ def test_a_saved_run_on_data_takes_the_same_data_for_the_other_model(monkeypatch
 
 @pytest.mark.usefixtures("models")
 def test_a_single_run_that_fails_is_an_error_beside_the_comparison(monkeypatch):
-    """As of `edgemeter run`: the exit status says so."""
+    """The exit status is that of `edgemeter run`."""
     play(
         monkeypatch,
         lambda letter, number: (
@@ -237,7 +249,10 @@ def test_a_single_run_that_fails_is_an_error_beside_the_comparison(monkeypatch):
 
 @pytest.mark.usefixtures("models")
 def test_the_gate_and_the_choice_hold_for_models_too(monkeypatch):
-    """B takes half as long as A: it passes after A, and A fails after B; the faster one is recommended."""
+    """B takes half as long as A, so it passes after A, and A fails after B.
+
+    The faster one is recommended.
+    """
     play(monkeypatch, run_in_round)
     for sides, status in (("ab", 0), ("ba", 1)):
         words = [f"{letter}.replay.json" for letter in sides]
@@ -262,7 +277,7 @@ def test_the_gate_and_the_choice_hold_for_models_too(monkeypatch):
 
 @pytest.mark.usefixtures("models")
 def test_models_that_are_measured_elsewhere_are_compared_here_on_each_device(monkeypatch):
-    """In their order, whichever came first; where fewer than two have a run, that is left out."""
+    """The models keep their order, and devices with runs of fewer than two are left out."""
     records = [
         replace(
             run_in_round(letter, number),
@@ -312,7 +327,7 @@ def test_the_table_is_a_sentence_the_sides_and_what_to_do_next(monkeypatch):
 
 
 def test_wrong_usage_names_the_remedy(tmp_path):
-    """One line, before anything is measured."""
+    """The error is one line, printed before anything is measured."""
     for folder, arguments, says in in_folders(
         tmp_path,
         [
@@ -346,7 +361,10 @@ def test_wrong_usage_names_the_remedy(tmp_path):
 
 @pytest.mark.usefixtures("models")
 def test_a_note_on_the_machine_is_said_once_a_session(monkeypatch):
-    """By each command that measures; one on a model is said below its figures, by both too."""
+    """Each command that measures prints it once.
+
+    It prints a note on a model below the model's figures, too.
+    """
     grows = Violation(rule="memory-grows", numbers={"memory_grown_mb": 20.0, "queries": 64})
     verdict = Verdict(state="ok", notes=(grows,))
     play(monkeypatch, lambda letter, number: replace(run_in_round(letter, number), verdict=verdict))

@@ -1,4 +1,7 @@
-"""What runs show of missed frames and of tails: worlds of bursts and of a cron, in which what is rare comes together."""
+"""Test the intervals of missed frames and of tails over several runs.
+
+The worlds have bursts and a cron job, in which rare events come together.
+"""
 
 import numpy as np
 import pytest
@@ -14,7 +17,10 @@ RATE = 15.0
 
 
 def bursts(every_s, longest_s, generator):
-    """Return a world in which bursts come by chance, once in so many seconds, and the share of its frames that they hit."""
+    """Return a world in which bursts come by chance, and the share of frames that they hit.
+
+    A burst comes once in so many seconds.
+    """
 
     def world(times_s):
         begins = generator.uniform(
@@ -71,7 +77,10 @@ WORLDS = {
 @pytest.mark.parametrize("name", WORLDS)
 @pytest.mark.parametrize(("seconds", "runs"), [(60, 5), (120, 3), (120, 5)])
 def test_an_interval_of_missed_frames_holds_the_truth(name, seconds, runs):
-    """It is stated in most cases, and in 19 of 20 of these it holds what an hour and more shows."""
+    """In 19 of 20 cases a stated interval holds what an hour and more shows.
+
+    It is stated in most cases.
+    """
     generator = np.random.default_rng(6)
     world = WORLDS[name](generator)
     true_ratio = np.mean([world(np.arange(0, 3600, 1 / RATE)).mean() for _ in range(30)])
@@ -83,7 +92,10 @@ def test_an_interval_of_missed_frames_holds_the_truth(name, seconds, runs):
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_runs_too_short_to_see_an_event_state_no_interval(name):
-    """Three runs of ten seconds have a share; some saw a burst and some none, and what comes once a minute is in neither."""
+    """Three runs of ten seconds have a share and no interval.
+
+    Some saw a burst and some none, and an event that comes once a minute is in neither.
+    """
     generator = np.random.default_rng(6)
     figures = [share_of_runs(WORLDS[name](generator), 10, 3) for _ in range(20)]
     assert {(each.low, each.high) for each in figures} == {(None, None)}
@@ -97,7 +109,10 @@ def test_runs_that_missed_none_have_a_share_and_no_interval():
 
 
 def tail_of_runs(world, seconds, runs, generator):
-    """Return the p99 that so many runs at a hundred queries a second show, of 10 ms and of 16 ms within what the world brings."""
+    """Return the p99 that so many runs at a hundred queries a second show.
+
+    A query takes 10 ms, and 16 ms within an event of the world.
+    """
     records = []
     for _ in range(runs):
         windows = Windows(timed_start_ns=0, timed_end_ns=round(seconds * 1e9))
@@ -120,7 +135,10 @@ def latencies_ms(world, seconds, generator):
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_a_tail_has_an_interval_where_runs_take_a_minute(name):
-    """Then it holds what hours show in nine of ten cases; of runs of ten seconds, of which most saw no burst, none is stated."""
+    """The interval of minute-long runs holds what hours show in nine of ten cases.
+
+    Runs of ten seconds, of which most saw no burst, have none.
+    """
     generator = np.random.default_rng(6)
     world = WORLDS[name](generator)
     true_ms = np.quantile(
@@ -133,7 +151,7 @@ def test_a_tail_has_an_interval_where_runs_take_a_minute(name):
 
 
 def test_the_other_tails_follow_the_same_rule():
-    """The p90 and the jitter: with windows of a minute an interval, without none."""
+    """The p90 and the jitter have an interval only with windows of a minute."""
     for name in ("latency_p90_ms", "steady_jitter_p90_ms"):
         for frames, has_interval in ((RATE * 60, True), (RATE * 10, False)):
             steady = make_steady(rate_per_s=RATE, frames=int(frames))

@@ -18,7 +18,10 @@ H200 = {"pue": 1.54, "idle_w": 1400.0, "max_w": 5019.0, "full_rate_per_s": 10802
 
 
 def make_edge(**changes):
-    """Return a board of 3 W idle and 75 mJ net that can do 40 a second; `changes` are its fields."""
+    """Return a board of 3 W idle and 75 mJ net that can do 40 a second.
+
+    `changes` are its fields.
+    """
     fields = {
         "name": "board",
         "provenance": "measured",
@@ -54,7 +57,7 @@ def winners(cells, network):
 
 
 def test_a_server_costs_the_more_the_less_it_is_used():
-    """Its idle power is shared out over what it serves."""
+    """A server's idle power is shared out over what it serves."""
     for share, expected_mj in (
         (1.0, 715.5),
         (0.5, 915.1),
@@ -69,7 +72,10 @@ def test_a_server_costs_the_more_the_less_it_is_used():
 
 
 def test_an_edge_device_that_is_asked_less_costs_more():
-    """3 W idle at one inference a second is 3 J and what it adds; without idle power only full speed is known, and neither rate nor net."""
+    """At one inference a second, 3 W idle add 3 J to what the inference takes.
+
+    Without idle power only full speed is known, and neither rate nor net.
+    """
     assert (make_edge().gross_mj(1.0).value, make_edge().gross_mj(None).value) == (3075.0, 150.0)
     assert make_edge(idle_w=None, net_mj=None).gross_mj(1.0).value == 150.0
     part = analysed(edge=make_edge(idle_w=None, net_mj=None))
@@ -78,7 +84,10 @@ def test_an_edge_device_that_is_asked_less_costs_more():
 
 
 def test_78_figures_are_those_that_were_worked_out_by_hand():
-    """Every figure at all corners of its inputs, by a script of its own (awk): one request a second against a server of 6,000."""
+    """Every figure agrees with a script in awk, at all corners of its inputs.
+
+    The case is one request a second against a server of 6,000.
+    """
     edge = make_edge()
     edge_mj = edge.gross_mj(1.0)
     part = analyse(edge, edge_mj, make_server(), ASSUMED, 100_000, 473.0)
@@ -107,7 +116,7 @@ def test_78_figures_are_those_that_were_worked_out_by_hand():
 
 
 def test_a_photograph_costs_two_thousand_times_more_or_less():
-    """100 kB by each estimate, in joules; a million inferences of 3.6 J are one kWh."""
+    """100 kB cost from 0.04 J to 86.4 J by the estimate, and a million times 3.6 J is one kWh."""
     for name, joules in (
         ("fixed-marginal", 0.04),
         ("mobile-marginal", 1.224),
@@ -119,7 +128,10 @@ def test_a_photograph_costs_two_thousand_times_more_or_less():
 
 
 def test_the_network_decides_who_wins_at_a_low_rate():
-    """One a second: the server wins at the lower end of the estimates alone; at 40 a second the board wins everywhere."""
+    """At one a second the server wins at the lower end of the estimates alone.
+
+    At 40 a second the board wins everywhere.
+    """
     part = analysed(rate=1.0)
     assert winners(part.gross, "fixed-marginal") == {"datacenter"}
     assert winners(part.gross, "mobile-gsma") == {"edge"}
@@ -128,7 +140,7 @@ def test_the_network_decides_who_wins_at_a_low_rate():
 
 
 def test_a_winner_holds_at_both_ends_of_every_band():
-    """Where the bands overlap nobody is named, and the PUE is given from which on the edge wins."""
+    """Overlapping bands name no winner, but the PUE from which on the edge wins is given."""
     part = analysed(edge=make_edge(full_mj=Band(400.0, 500.0, 600.0)))
     cell = next(
         cell
@@ -141,7 +153,7 @@ def test_a_winner_holds_at_both_ends_of_every_band():
 
 
 def test_at_each_break_even_both_sides_cost_the_same():
-    """The formulas put back into the energies; infinite where one side always wins."""
+    """A break-even put back into the energies makes them equal; it is infinite if one side wins."""
     power = (1400.0, 5019.0, 10802.0)
     share = analysis.equal_utilisation(900.0, 40.0, 1.3, *power)
     assert server_mj(1.3, *power, share) + 40.0 == pytest.approx(900.0)
@@ -156,7 +168,10 @@ def test_at_each_break_even_both_sides_cost_the_same():
 
 
 def test_bands_hold_every_mixture_within_them():
-    """500 draws from all inputs at once, none outside; a falling formula keeps the order of the ends."""
+    """None of 500 draws from all inputs at once is outside of the band.
+
+    A falling formula keeps the order of the ends.
+    """
     inputs = (
         Band(700, 900, 1200), exactly(40), Band(1.1, 1.3, 1.6), Band(1300, 1400, 1500), Band(4900, 5019, 5100), Band(10000, 10802, 11000),
     )  # fmt: skip

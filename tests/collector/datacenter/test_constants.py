@@ -6,7 +6,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_a_user_overrides_one_entry_and_adds_another(tmp_path):
-    """The rest stays as it ships."""
+    """The other entries stay as they ship."""
     path = tmp_path / "own.toml"
     path.write_text(
         '[pue]\nlow = 1.05\nhigh = 1.2\nsource = "our hall"\nyear = 2026\n'
@@ -19,7 +19,7 @@ def test_a_user_overrides_one_entry_and_adds_another(tmp_path):
 
 
 def test_a_wrong_override_is_refused_and_named(tmp_path):
-    """Each with the entry that is wrong."""
+    """Each error names the wrong entry."""
     for text, message in (
         ("[pue]\nlow = 1.1\nhigh = 1.2\n", "missing required field `source`"),
         ('[pue]\nlow = 1.6\nhigh = 1.2\nsource = "x"\nyear = 2026\n', "is above high"),

@@ -1,4 +1,7 @@
-"""The demo before and after it measures: a report that cannot be written, and what is said of the control."""
+"""Test the demo before and after it measures.
+
+The tests cover a report that cannot be written, and the text on the control.
+"""
 
 import pytest
 from click.testing import CliRunner
@@ -21,7 +24,10 @@ from tests.fixtures.comparison_factory import compare_runs, make_reference, make
     ],
 )
 def test_the_control_of_the_demo_is_said_to_be_one(again_ms, text):
-    """The same case as the reference's, on the same device, with how far the two lie apart; other cases are none."""
+    """The control is the reference's case on the same device, with how far the two lie apart.
+
+    Other cases are none.
+    """
     runs = [make_reference(device="this-machine", p50_ms=value) for value in (10.1, 9.9, 10.1)]
     runs += [make_run("this-machine", p50_ms=value) for value in again_ms]
     runs += [
@@ -36,7 +42,7 @@ def test_the_control_of_the_demo_is_said_to_be_one(again_ms, text):
 def test_a_report_that_cannot_be_written_is_refused_before_anything_is_measured(
     tmp_path, monkeypatch
 ):
-    """The folder is absent; no run is made, and no folder for the ledger."""
+    """If its folder is absent, no run is made, and no folder for the ledger."""
     monkeypatch.setattr(demo_module, "run_demo", lambda *_, **__: pytest.fail("measured"))
     outcome = CliRunner().invoke(
         cli,

@@ -17,7 +17,10 @@ def runs():
 
 
 def test_everything_of_it_is_labelled_as_simulated(runs):
-    """Fleet, device, board and the provenance of every group of figures: nothing stands beside a measurement. One device falls silent."""
+    """Fleet, device, board and every provenance are labelled, so nothing ranks with measurements.
+
+    Every group of figures has a provenance. One device falls silent.
+    """
     assert {run.fleet for run in runs} == {"simulated"}
     assert all(
         run.device.startswith("simulated-") and run.environment.board.startswith("simulated ")
@@ -39,7 +42,7 @@ def test_everything_of_it_is_labelled_as_simulated(runs):
 
 
 def test_the_update_slows_one_type_of_board_down(runs):
-    """Six per cent from its day on, with another firmware."""
+    """The boards are six per cent slower from its day on, with another firmware."""
     for prefix, ratio in (("simulated-pi5", simulated_fleet.UPDATE_RATIO), ("simulated-orin", 1.0)):
         runs_of_type = [
             run for run in runs if run.device.startswith(prefix) and run.precision == "fp32"
@@ -52,7 +55,10 @@ def test_the_update_slows_one_type_of_board_down(runs):
 
 
 def test_runs_of_the_fleet_are_of_no_common_session():
-    """The template's session would make pairs of runs that are months apart: most intervals of the update would then miss its truth."""
+    """The template's session would make pairs of runs that are months apart.
+
+    Most intervals of the update would then miss its truth.
+    """
     template = msgspec.structs.replace(make_record(), session_started_at_ns=STARTED_AT_NS)
     runs = [
         run

@@ -16,7 +16,10 @@ from tests.fixtures.servers import LOOPBACK, Server, free_port, mosquitto_binary
 
 
 def shipped_broker(folder: Path, deploy: Path, authority: Authority) -> Server:
-    """Return mosquitto with the configuration of `deploy`, only its paths and port those of this test."""
+    """Return mosquitto with the configuration of `deploy`.
+
+    Only its paths and port are those of this test.
+    """
     pair = authority.signed("broker", f"DNS:localhost,IP:{LOOPBACK}")
     port = free_port()
     acl = folder / "acl"
@@ -39,7 +42,10 @@ def shipped_broker(folder: Path, deploy: Path, authority: Authority) -> Server:
 
 
 class Client:
-    """One client with a certificate; remembers what came, and what the broker said to each publish and subscription."""
+    """One client with a certificate.
+
+    It remembers what came, and what the broker said to each publish and subscription.
+    """
 
     def __init__(self, port: int, authority: Authority, pair: Pair | None, client_id: str) -> None:
         self.received: list[tuple[str, bytes]] = []

@@ -1,4 +1,7 @@
-"""The configuration files that ship: complete, known to the programs that read them, and never written over anybody's own."""
+"""Test that the shipped configuration files are complete and known to their programs.
+
+They are never written over anybody's own.
+"""
 
 import os
 import re
@@ -28,7 +31,10 @@ def compose():
 
 
 def test_the_files_are_written_once_and_nobodys_own_is_overwritten(tmp_path):
-    """A second time changes nothing; a file that was adapted stays as it is, and nothing else is written either."""
+    """Writing them a second time changes nothing.
+
+    A file that was adapted stays as it is, and nothing else is written either.
+    """
     folder = tmp_path / "deploy"
     first = CliRunner().invoke(collector, ["deploy-files", str(folder)])
     assert first.exit_code == 0
@@ -63,7 +69,10 @@ def test_every_setting_of_ours_that_the_files_name_is_one_that_the_product_reads
 
 
 def test_the_compose_file_is_closed_in_itself():
-    """Every volume and service that one names is there, every mounted file ships or is named as to be made."""
+    """Every volume and service that is named exists.
+
+    Every mounted file ships or is named as to be made.
+    """
     document = compose()
     text = (DEPLOY_FILES / "compose.yaml").read_text()
     services, volumes = document["services"], set(document["volumes"])
@@ -103,7 +112,10 @@ def test_the_world_sees_the_broker_alone_and_grafana_the_bucket_that_the_collect
 
 
 def test_a_service_sees_only_the_token_that_it_needs():
-    """The administrator's stays with the database and its set-up; the collector only writes, Grafana only reads."""
+    """The administrator's token stays with the database and its set-up.
+
+    The collector only writes, Grafana only reads.
+    """
     services = compose()["services"]
     assert {
         name
@@ -128,7 +140,10 @@ def test_a_service_sees_only_the_token_that_it_needs():
 
 @pytest.mark.influx
 def test_the_set_up_of_the_compose_file_makes_tokens_that_do_no_more(influx2_server, tmp_path):
-    """Its own script, run at a real InfluxDB without a container, twice; what is written with one token is read with the other."""
+    """Its own script runs twice against a real InfluxDB without a container.
+
+    Points written with one token are read with the other.
+    """
     script = compose()["services"]["setup"]["command"][0].replace("/tokens/", f"{tmp_path}/")
     program = tmp_path / "edgemeter"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m edgemeter.agent.cli.main "$@"\n')
@@ -173,7 +188,7 @@ def written(server, token, point):
 
 @pytest.mark.mosquitto
 def test_an_agent_is_healthy_with_a_broker_only(tmp_path):
-    """The check of the image, asked of an agent's process: 0 while connected, 1 before."""
+    """The image's check of an agent's process gives 0 while connected, 1 before."""
     (check,) = re.findall(
         r'CMD \["python", "-c", "(import psutil.+)"\]',
         (DEPLOY_FILES / "agent.Dockerfile").read_text(),
@@ -204,7 +219,7 @@ def test_an_agent_is_healthy_with_a_broker_only(tmp_path):
 
 @pytest.mark.services
 def test_a_collector_is_healthy_while_it_serves(tmp_path):
-    """The check of the image, asked of a collector: 0 while it runs, 1 before."""
+    """The image's check of a collector gives 0 while it runs, 1 before."""
     (check,) = re.findall(
         r'CMD \["python", "-c", "(from urllib.+)"\]',
         (DEPLOY_FILES / "collector.Dockerfile").read_text(),
@@ -233,7 +248,10 @@ def test_a_collector_is_healthy_while_it_serves(tmp_path):
 
 @pytest.mark.needs("systemd-analyze")
 def test_systemd_takes_every_unit(tmp_path):
-    """`systemd-analyze verify` has nothing to say of any of them; a collector that hangs is restarted by its own."""
+    """`systemd-analyze verify` reports nothing on any unit.
+
+    A collector that hangs is restarted by its own.
+    """
     units = [Path(shutil.copy(path, tmp_path)) for path in DEPLOY_FILES.glob("edgemeter-*")]
     collector_unit = (DEPLOY_FILES / "edgemeter-collector.service").read_text()
     assert "\nType=notify\n" in collector_unit

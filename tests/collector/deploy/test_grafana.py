@@ -1,4 +1,7 @@
-"""The dashboards and alert rules that ship: every query of theirs is asked of the real InfluxDB, and every field has its unit."""
+"""Test the shipped dashboards and alert rules.
+
+Every query of theirs is sent to the real InfluxDB, and every field has its unit.
+"""
 
 import json
 import re
@@ -45,7 +48,10 @@ def dashboard(path):
 
 
 def queries(document):
-    """Return the title and query of every target of a dashboard, its annotations and variables among them."""
+    """Return the title and query of every target of a dashboard.
+
+    Its annotations and variables are among them.
+    """
     queries_of_panels = [
         (panel["title"], target["query"])
         for panel in document["panels"]
@@ -101,7 +107,10 @@ def alert_rules():
 
 @pytest.fixture
 def filled(influx_place, tmp_path, bucket_of):
-    """Return a place with runs of a small fleet of every verdict, a firmware change and a confirmed step in it, by our drain."""
+    """Return a place with runs of a small fleet, written by our drain.
+
+    The fleet has every verdict, a firmware change and a confirmed step.
+    """
     path = tmp_path / "ledger.sqlite"
     runs = [with_bounds(run) for run in fleet_records(Fleet(devices=3, days=2, cases=4))]
     runs[1] = record.decode(record.encode(runs[1]).replace(b'"state":"ok"', b'"state":"invalid"'))
@@ -132,7 +141,10 @@ def filled(influx_place, tmp_path, bucket_of):
 
 
 def test_every_query_of_a_dashboard_or_an_alert_rule_returns_data(filled):
-    """Of each panel, annotation, variable and rule, on a real InfluxDB 2, with everything chosen and with some devices and models."""
+    """Each panel, annotation, variable and rule gets data from a real InfluxDB 2.
+
+    It does with everything chosen, and with some devices and models.
+    """
     narrowed = {
         "device": "board-0001|board-0002|server-1",
         "model": "tiny-detector|small-detector",
@@ -156,7 +168,10 @@ def test_every_query_of_a_dashboard_or_an_alert_rule_returns_data(filled):
 
 
 def test_a_band_lies_between_the_bounds_that_the_records_have(influx_place, bucket_of, tmp_path):
-    """Of the chosen case on the chosen device, day by day: the medians of values and of both bounds, by Python from the records."""
+    """The band equals the daily medians that Python computes from the records.
+
+    They are those of values and of both bounds, of the chosen case on the chosen device.
+    """
     runs = [with_bounds(run) for run in fleet_records(Fleet(devices=2, days=3, cases=2))]
     repeats = [
         msgspec.structs.replace(
@@ -219,7 +234,10 @@ def test_a_band_lies_between_the_bounds_that_the_records_have(influx_place, buck
 
 
 def test_no_panel_blends_two_cases_or_two_kinds_of_energy(influx_place, bucket_of, tmp_path):
-    """Of twins in every field: each panel has each run's own figure and no other, under a legend of its own."""
+    """Each panel has each run's own figure and no other, under a legend of its own.
+
+    The runs are twins in every field.
+    """
     runs = twins()
     drained(fill(tmp_path / "ledger.sqlite", runs.values()), bucket_of(influx_place.config()))
     measured = {run.latency.p50_ms for run in runs.values()}
@@ -262,7 +280,10 @@ def test_no_panel_blends_two_cases_or_two_kinds_of_energy(influx_place, bucket_o
 
 
 def test_a_device_that_stopped_is_below_the_threshold_of_its_rule(filled):
-    """The mean of the last two days is 0 for who sent nothing, and at least a half for who sent one run today."""
+    """The mean of the last two days is 0 for a device that sent nothing.
+
+    It is at least a half for one that sent one run today.
+    """
     (rule,) = (
         rule_of_file
         for rule_of_file in alert_rules()
@@ -283,7 +304,10 @@ def test_a_device_that_stopped_is_below_the_threshold_of_its_rule(filled):
 
 
 def test_a_confirmed_step_is_within_the_period_of_its_rule(influx_place, tmp_path, bucket_of):
-    """It is confirmed two weeks after its first day, where it lies: what the product writes then is what the rule counts."""
+    """A step is confirmed two weeks after its first day, where its point lies.
+
+    The rule counts the point that the product writes then.
+    """
     today = time.time_ns() // DAY_NS
     runs = [
         msgspec.structs.replace(
@@ -307,7 +331,10 @@ def test_a_confirmed_step_is_within_the_period_of_its_rule(influx_place, tmp_pat
 
 
 def test_a_dashboard_is_whole():
-    """Ids are single, nothing overlaps, every panel has a kind and a unit that Grafana knows, and every variable is defined."""
+    """Ids are unique, nothing overlaps, and every variable is defined.
+
+    Every panel has a kind and a unit that Grafana knows.
+    """
     for document in map(dashboard, DASHBOARDS):
         panels = document["panels"]
         assert len({panel["id"] for panel in panels}) == len(panels)
@@ -349,7 +376,7 @@ def test_a_dashboard_is_whole():
 
 
 def test_a_panel_names_fields_that_a_point_has():
-    """A field that went from the record would leave an empty panel."""
+    """A field that was removed from the record would leave an empty panel."""
     names = {
         *points.TAGS,
         *points.CASE_TAGS,
@@ -372,7 +399,11 @@ def test_a_panel_names_fields_that_a_point_has():
 
 
 def test_the_provisioning_names_what_ships():
-    """Uids in one place are those in another: a rule's dashboard and panel, the data source, the folder of the dashboards."""
+    """Uids in one place are those in another.
+
+    They are those of a rule's dashboard and panel, the data source, and the folder of the
+    dashboards.
+    """
     (source,) = yaml.safe_load((GRAFANA / "influxdb.yaml").read_text())["datasources"]
     by_uid = {document["uid"]: document for document in map(dashboard, DASHBOARDS)}
     assert len(by_uid) == len(DASHBOARDS) == 4

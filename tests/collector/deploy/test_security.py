@@ -1,4 +1,7 @@
-"""Who may do what at the real mosquitto with the configuration that ships, and that the product's agent and collector get through."""
+"""Test who may do what at the real mosquitto with the shipped configuration.
+
+The product's agent and collector get through.
+"""
 
 import ssl
 from contextlib import ExitStack
@@ -72,7 +75,7 @@ def operator(fleet):
 
 
 def test_a_device_publishes_what_is_its_own_and_receives_what_is_for_it(fleet, operator):
-    """What the product needs is allowed: in any fleet, below its own name."""
+    """A device may use the topics below its own name, in any fleet, that the product needs."""
     device, collector = fleet.client("pi-1"), fleet.client("edgemeter-collector")
     collector.subscribe("$share/collectors/edgemeter/v1/+/+/result")
     collector.subscribe("edgemeter/v1/+/+/activity")
@@ -96,7 +99,10 @@ def test_a_device_publishes_what_is_its_own_and_receives_what_is_for_it(fleet, o
 def test_a_device_writes_nothing_of_another_and_forges_no_receipt_or_command_even_to_itself(
     fleet, operator
 ):
-    """Not retained either; receipts are the collector's, commands the operator's, and a collector that is broken into hands out no more."""
+    """Receipts are the collector's, commands the operator's, retained or not.
+
+    A compromised collector hands out no more.
+    """
     device, collector = fleet.client("pi-1"), fleet.client("edgemeter-collector")
     for kind in ("birth", "state", "result", "activity", "progress", "receipt", "command"):
         for retain in (False, True):
@@ -111,7 +117,7 @@ def test_a_device_writes_nothing_of_another_and_forges_no_receipt_or_command_eve
 
 
 def test_a_device_cannot_read_what_is_not_its_own(fleet, operator):
-    """Whatever it subscribes to; what is retained neither."""
+    """It receives nothing of others whatever it subscribes to, retained messages included."""
     owner = fleet.client("pi-2")
     owner.publish(f"{OTHER}/birth", b"secret", retain=True)
     patterns = ("#", "edgemeter/#", "edgemeter/v1/+/+/+", f"{OTHER}/receipt", f"{OTHER}/state")
@@ -136,7 +142,10 @@ def test_a_device_cannot_read_what_is_not_its_own(fleet, operator):
 
 @pytest.mark.nightly
 def test_a_certificate_whose_name_is_a_pattern_opens_nothing(fleet, operator):
-    """The name goes into patterns of the ACL: a separator or a wildcard in it must not widen them."""
+    """A separator or a wildcard in the name must not widen the patterns of the ACL.
+
+    The name goes into these patterns.
+    """
     devices = {name: fleet.client(name) for name in ("+", "#", "lab/pi-2", "pi-2/result", "+/#")}
     for name, device in devices.items():
         if device.refusal is None:
@@ -150,7 +159,10 @@ def test_a_certificate_whose_name_is_a_pattern_opens_nothing(fleet, operator):
 
 
 def test_without_a_certificate_of_our_authority_nobody_comes_in(fleet, tmp_path):
-    """No certificate, and one that another authority signed for a known name."""
+    """A client without a certificate is refused, and one signed by another authority too.
+
+    The latter is for a known name.
+    """
     foreign = Authority(tmp_path / "foreign", "other ca").signed("edgemeter-operator")
     for pair in (None, foreign):
         try:
@@ -162,7 +174,7 @@ def test_without_a_certificate_of_our_authority_nobody_comes_in(fleet, tmp_path)
 
 
 def test_records_and_presence_go_the_whole_way(fleet, tmp_path):
-    """The access list allows what the product does, in a group too."""
+    """The access list allows what the product does, also in a group."""
     with (
         collecting(
             fleet.address("edgemeter-collector"), tmp_path / "ledger", group="collectors"
@@ -184,7 +196,7 @@ def test_records_and_presence_go_the_whole_way(fleet, tmp_path):
 
 @pytest.mark.nightly
 def test_an_agent_with_another_devices_certificate_is_refused_aloud(fleet, tmp_path):
-    """It keeps its records, and reports the broker's reason."""
+    """The agent keeps its records, and reports the broker's reason."""
     with Outbox(tmp_path / "outbox") as outbox, publishing(fleet.address("pi-2"), outbox) as device:
         outbox.put(make_record())
         device.wake()

@@ -38,7 +38,7 @@ def same(text, value, kind):
 
 
 def test_a_csv_read_back_has_every_value_of_every_record():
-    """Texts with quotes, line ends and commas, extreme numbers, what is absent."""
+    """The values have quotes, line ends, commas and extreme numbers, and some are absent."""
     records = [random_record(seed) for seed in range(12)]
     for run, row in zip(records, rows_of(records), strict=True):
         for column in run_table.every_column():
@@ -49,7 +49,7 @@ def test_a_csv_read_back_has_every_value_of_every_record():
 
 
 def test_the_columns_are_named_as_the_fields_and_tags_in_influxdb():
-    """One name for one figure everywhere, and no name twice."""
+    """A figure has one name everywhere, and no name occurs twice."""
     names = [column.name for column in run_table.every_column()]
     assert len(set(names)) == len(names)
     assert set(names) >= {
@@ -62,7 +62,10 @@ def test_the_columns_are_named_as_the_fields_and_tags_in_influxdb():
 
 
 def test_a_language_model_is_in_a_table_unasked(tmp_path):
-    """Rates, times and joules by the token are usual columns of CSV and a notebook, with their units."""
+    """Rates, times and joules by the token are usual columns of CSV and a notebook.
+
+    They have their units.
+    """
     run = make_run(
         generation=make_generation(energy=make_generation_energy()), task="generation", ap=None
     )
@@ -81,7 +84,10 @@ def test_a_language_model_is_in_a_table_unasked(tmp_path):
 
 
 def test_the_command_writes_all_runs_of_a_ledger_or_some(tmp_path):
-    """By selectors in the source or options; standard output is a file too, and several sources are read as one."""
+    """Runs are selected by selectors in the source, or by options.
+
+    Standard output is a file too, and several sources are read as one.
+    """
     path = tmp_path / "ledger.sqlite"
     write_ledger(path, Fleet(devices=4, days=6, cases=2))
     run = CliRunner().invoke
@@ -123,7 +129,7 @@ def test_the_command_writes_all_runs_of_a_ledger_or_some(tmp_path):
 
 
 def test_an_unknown_column_and_a_folder_that_is_none_are_one_line(tmp_path):
-    """And nothing is left behind, nor by a device that is not there."""
+    """Neither leaves anything behind, and an absent device does not either."""
     path = document_at(tmp_path / "runs.json", make_run())
     for words, kind in (
         ([str(path), "-o", str(tmp_path / "x.csv"), "--columns", "latency"], ConfigError),
