@@ -1,4 +1,7 @@
-"""What was set differently, or serves another model, is another case in every view; what is compared across it carries a mark."""
+"""Test that other settings or another served model make another case in every view.
+
+A comparison across such cases has a mark.
+"""
 
 import csv
 import io
@@ -106,7 +109,10 @@ def runs_of(pair):
 
 
 def test_no_view_blends_two_cases():
-    """A comparison has the figures of each, and trend, page, InfluxDB and export a series of each, under names of their own."""
+    """A comparison has the figures of each case under its own name.
+
+    Trend, page, InfluxDB and export have a series of each.
+    """
     for name, pair in PAIRS.items():
         with table_row(name):
             runs = runs_of(pair)
@@ -144,7 +150,7 @@ def test_the_cases_of_two_sides_are_compared_each_with_its_own():
 
 
 def test_two_served_models_are_never_compared():
-    """What the servers state decides, not the file that has their address."""
+    """The servers' own statements decide, not the file that has their address."""
     small, large = PAIRS["served model"]
     comparison = compare_runs(run_with(large, p50_ms=16.04), run_with(small, make_reference))
     assert not [row for row in comparison.rows if not row.is_reference]
@@ -174,7 +180,7 @@ MARKED = {
 
 
 def test_what_is_compared_across_unequal_settings_is_marked_in_every_view():
-    """In JSON and CSV as on the terminal, on the page and between the sides of a datacenter."""
+    """JSON, CSV, terminal, page and the sides of a datacenter have the same mark."""
     for mark, (fields, other) in MARKED.items():
         with table_row(mark):
             runs = [run_with(fields), run_with(other, make_reference)]

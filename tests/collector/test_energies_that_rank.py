@@ -1,4 +1,7 @@
-"""One measured energy of 80 mJ beside one of 20 mJ that nobody measured: in no view does the lower one win, or count, against it."""
+"""Test that an energy that nobody measured never ranks against a measured one.
+
+The measured one is 80 mJ, the other 20 mJ: in no view does the lower one win, or count, against it.
+"""
 
 from edgemeter.agent.contract.energy_provenance import energy_provenance, sensor_provenance
 from edgemeter.agent.contract.figures import ENERGY
@@ -67,7 +70,10 @@ def test_the_provenance_is_worked_out_from_what_the_record_has():
 
 
 def test_a_class_of_energy_names_its_provenance_where_it_was_not_measured():
-    """Those of one scope and provenance rank together; measured ones lead, then the widest scope."""
+    """Energies of one scope and provenance rank together.
+
+    Measured ones lead, then the widest scope.
+    """
     wall, replayed, board = (
         EnergyClass("wall-ac", "measured"),
         EnergyClass("wall-ac", "replayed"),
@@ -82,7 +88,7 @@ def test_a_class_of_energy_names_its_provenance_where_it_was_not_measured():
 
 
 def test_the_table_has_no_ratio_of_them():
-    """Neither in JSON and CSV nor as a verdict in words."""
+    """JSON, CSV and the verdict in words have none either."""
     for kind in UNMEASURED:
         with table_row(kind):
             comparison = compare_runs(
@@ -98,7 +104,7 @@ def test_the_table_has_no_ratio_of_them():
 
 
 def test_a_case_takes_its_energy_from_runs_of_one_provenance():
-    """The newest run decides, and the label is that of the runs that the figure is of."""
+    """The newest run decides, and the label is that of the runs of the figure."""
     for kind in UNMEASURED:
         with table_row(kind):
             older, newer = ({"started_at_ns": STARTED_AT_NS + day * DAY_NS} for day in (0, 1))
@@ -120,7 +126,7 @@ def test_a_case_takes_its_energy_from_runs_of_one_provenance():
 
 
 def test_no_front_holds_both():
-    """What was measured has a chart of its own, on the page and in the report."""
+    """Measured energies have a chart of their own, on the page and in the report."""
     for kind in UNMEASURED:
         with table_row(kind):
             runs = [
@@ -141,7 +147,7 @@ def test_no_front_holds_both():
 
 
 def test_the_page_never_draws_them_as_one_line():
-    """Over the days; its table is that of the comparison."""
+    """The chart over the days keeps them apart, and its table is that of the comparison."""
     for kind in UNMEASURED:
         with table_row(kind):
             days = [{"started_at_ns": STARTED_AT_NS + day * DAY_NS} for day in range(2)]
@@ -157,7 +163,10 @@ def test_the_page_never_draws_them_as_one_line():
 
 
 def test_a_gate_does_not_judge_one_by_the_other():
-    """A quarter of the energy keeps no limit, three times as much violates none: no case has the two figures."""
+    """A quarter of the energy keeps no limit, and three times as much violates none.
+
+    No case has the two figures.
+    """
     for kind in UNMEASURED:
         with table_row(kind):
             for factor in (1.0, 12.0):
@@ -171,7 +180,7 @@ def test_a_gate_does_not_judge_one_by_the_other():
 
 
 def test_no_alert_rests_on_the_change_from_one_to_the_other():
-    """Neither a step, nor a limit: the level is the measured one."""
+    """Neither a step nor a limit fires, as the level is the measured one."""
     for kind in UNMEASURED:
         with table_row(kind):
             runs = make_days(noisy(20, 60), p50_ms=10.0)
@@ -188,7 +197,7 @@ def test_no_alert_rests_on_the_change_from_one_to_the_other():
 
 
 def test_no_board_is_an_outlier_by_it():
-    """Eleven boards of 80 mJ are the type; the twelfth has no measured energy."""
+    """Eleven boards of 80 mJ are the type, and the twelfth has no measured energy."""
     for kind in UNMEASURED:
         with table_row(kind):
             runs = [
@@ -203,7 +212,10 @@ def test_no_board_is_an_outlier_by_it():
 
 
 def test_the_datacenter_is_weighed_against_what_was_measured():
-    """Of two edge cases the measured one, of two servers the measured one, although both others take less."""
+    """The measured one of two edge cases and of two servers is taken.
+
+    Both others take less.
+    """
     for kind in UNMEASURED:
         with table_row(kind):
             runs = [make_run(threads=1, **measured()), make_run(threads=4, **unmeasured(kind))]
@@ -218,7 +230,7 @@ def test_the_datacenter_is_weighed_against_what_was_measured():
 
 
 def test_replayed_energies_rank_among_themselves_and_are_marked():
-    """The demo has no meter: its energies are compared with each other, under their own name."""
+    """The demo's energies, without a meter, are compared with each other under their own name."""
     provenance = {"latency": "measured", "energy": "replayed", "accuracy": "measured"}
     runs = [
         make(energy=make_energy(sensor="replay", gross_mj=mj), provenance=provenance)

@@ -1,4 +1,7 @@
-"""Facts about figures beyond any machine: a record of an older ledger with one is left out of every view, counted and named."""
+"""Test figures beyond the bounds of any machine.
+
+A record of an older ledger with one is left out of every view, counted and named.
+"""
 
 import json
 import sqlite3
@@ -55,7 +58,10 @@ def days_of(values, **changes):
 
 @pytest.fixture
 def path(tmp_path):
-    """Return the ledger of another version: twelve days of a run, one with an accuracy of 1e308, and an excluded energy of 1e300."""
+    """Return the ledger of another version, with twelve days of a run.
+
+    One has an accuracy of 1e308, and an excluded one an energy of 1e300.
+    """
     path = tmp_path / "ledger.sqlite"
     runs = [*days_of([0.6] * 6 + [1e308] + [0.6] * 5), make_run(id=EXCLUDED), make_reference()]
     endless = record.encode(
@@ -78,7 +84,7 @@ def opened_path(path):
 
 
 def test_a_ledger_that_holds_one_opens_and_sets_it_apart(path, caplog):
-    """It has no row any more and is not missing; opened again, nothing changes."""
+    """The record loses its row and is not missing; opened again, nothing changes."""
     for _ in range(2):
         with SqliteLedger(path) as ledger:
             assert [entry.record.id for entry in ledger.records()].count(HIGH) == 0
@@ -95,7 +101,7 @@ def test_a_ledger_that_holds_one_opens_and_sets_it_apart(path, caplog):
 
 
 def test_every_reader_counts_and_names_it_by_one_list(opened_path):
-    """The store, its contents, and a selection for exports."""
+    """The readers are the store, its contents, and a selection for exports."""
     expected = [LeftOut(HIGH, f"in the ledger's quarantine: not a run record: {REASON}", "pi-1")]
     store, selection = LedgerStore(opened_path), parse_selection(str(opened_path))
     assert store.left_out() == store.contents().left_out == expected
@@ -105,7 +111,7 @@ def test_every_reader_counts_and_names_it_by_one_list(opened_path):
 
 
 def test_the_commands_show_the_others_and_name_it(opened_path, tmp_path):
-    """Each ends well, in every format; run, device and figure are named."""
+    """Each command succeeds in every format, and names run, device and figure."""
     for words, document in (
         ("trend", None),
         ("trend --format json", "series"),
@@ -129,7 +135,7 @@ def test_the_commands_show_the_others_and_name_it(opened_path, tmp_path):
 
 
 def test_a_list_of_runs_has_the_excluded_ones_that_can_be_read(opened_path, caplog):
-    """The other is named, and its id is not free."""
+    """The unreadable one is named, and its id is not free."""
     listed = edgemeter("runs", "--ledger", opened_path, "--format", "json")
     assert len(json.loads(listed.stdout)["runs"]) == 12
     assert f"run {EXCLUDED} of device 'pi-1'" in caplog.text
@@ -138,7 +144,7 @@ def test_a_list_of_runs_has_the_excluded_ones_that_can_be_read(opened_path, capl
 
 
 def test_the_page_shows_the_others_and_says_how_many_are_left_out(opened_path):
-    """On every view; the comparison names it."""
+    """Every view gives the number, and the comparison names the record."""
     page = page_of(opened_path)
     for view in ("/", "/trend", "/device?fleet=lab&device=pi-1"):
         assert "12 records. 1 message left out, named below the comparison." in text_of(page, view)
@@ -148,7 +154,10 @@ def test_the_page_shows_the_others_and_says_how_many_are_left_out(opened_path):
 
 
 def test_views_take_every_figure_at_its_bounds(tmp_path):
-    """A step from the least to the greatest value on twenty days, figure by figure: trend, comparison and page end well."""
+    """Trend, page and comparison work with a step from the least to the greatest value.
+
+    The step is within twenty days, figure by figure.
+    """
     usual = msgspec.to_builtins(
         make_run(
             accuracy=make_accuracy(value=0.6, low=0.5, high=0.7, without_parts=(), better="lower")

@@ -1,4 +1,7 @@
-"""A model alone and the same beside another in one ledger: no view puts the two on one scale, or takes the shared energy for its own."""
+"""Test a model alone and the same model beside another in one ledger.
+
+No view puts the two on one scale, or takes the shared energy for the model's own.
+"""
 
 import io
 
@@ -45,7 +48,10 @@ def accompanied(ratio=1.5, **changes):
 
 
 def ledger():
-    """Return three runs of the model alone, of 80 mJ, three beside another, and three of a model that is faster and better."""
+    """Return runs of a model alone, beside another, and of a model that is faster and better.
+
+    There are three runs of each; alone the model takes 80 mJ.
+    """
     alone = [
         make_run(p50_ms=10.0 + number / 10, energy=make_energy(gross_mj=80.0, net_mj=40.0))
         for number in range(3)
@@ -60,7 +66,7 @@ def ledger():
 
 
 def test_the_slow_down_over_runs_is_that_of_their_rounds():
-    """Each record has that of its own round, so the interval is right."""
+    """The interval is right because each record has the slow-down of its own round."""
     case = next(case for case in summarised(ledger()) if case.key.together)
     slow_down = case.figures["together_slow_down_ratio"]
     assert (slow_down.value, slow_down.runs) == (SLOW_DOWN, 3)
@@ -69,7 +75,10 @@ def test_the_slow_down_over_runs_is_that_of_their_rounds():
 
 
 def test_a_comparison_has_no_ratio_between_the_two():
-    """Neither is the other's reference; the groups and their headings, on the page too, part them, and the energy is shared."""
+    """Neither is the other's reference, and the energy is shared.
+
+    The groups and their headings separate them, on the page too.
+    """
     comparison = compare_runs(*ledger(), make_reference(), reference="reference")
     assert all(not row.case.key.together for row in comparison.rows)
     by_device = compare_runs(*ledger(), reference="device")
@@ -94,7 +103,7 @@ def test_a_comparison_has_no_ratio_between_the_two():
 
 
 def test_charts_are_of_one_company():
-    """Each chart is of the model alone or beside the other, by its title."""
+    """The title of each chart says whether the model runs alone or beside the other."""
     comparison = compare_runs(*ledger(), reference="device")
     styles = assign_styles(comparison.rows)
     front_titles = [
@@ -108,7 +117,10 @@ def test_charts_are_of_one_company():
 
 
 def test_no_alert_takes_one_for_the_other():
-    """A model that is measured beside another from some day on has not become slower; a limit of energy sees the model's own only."""
+    """A model that is measured beside another from some day on has not become slower.
+
+    A limit of energy considers the model's own only.
+    """
     runs = make_days([20.0] * 60, p50_ms=10.0)
     together = Together(neighbours=(NEIGHBOUR,), slow_down_ratio=2.0)
     runs += make_days([None] * 60 + [200.0] * 20, p50_ms=20.0, seq=100, together=together)

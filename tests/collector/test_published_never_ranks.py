@@ -1,4 +1,7 @@
-"""A figure that others published ranks with nothing that was measured, in no view, export or sentence, and enters no mean."""
+"""Test that a published figure never ranks with a measured one.
+
+It does so in no view, export or sentence, and it enters no mean.
+"""
 
 import json
 import re
@@ -33,7 +36,10 @@ GROUPS = (
 
 
 def test_what_others_published_is_read_by_its_own_views_alone():
-    """No other module reads them, so that no ranking, export or sentence can hold one; the context passes them on."""
+    """No other module reads them, so no ranking, export or sentence can have one.
+
+    The context passes them on.
+    """
     readers = {
         path
         for path, module in arrows()
@@ -68,7 +74,10 @@ def absurd(value):
 
 
 def planted_run(*groups):
-    """Return the same run with absurd figures of these groups, which its record says were published."""
+    """Return the same run with absurd figures of these groups.
+
+    Its record says that they were published.
+    """
     run = full_run(id="planted")
     parts = {"throughput": "throughput_per_s"}
     changes = {
@@ -79,7 +88,10 @@ def planted_run(*groups):
 
 
 def test_a_group_whose_provenance_is_published_enters_no_mean():
-    """Of no group, nor of a figure that is worked out from it; its row keeps none of them, and in InfluxDB it is a series of its own."""
+    """Neither the group nor a figure derived from it enters a mean.
+
+    Its row keeps none of them, and in InfluxDB it is a series of its own.
+    """
     measured = tags_of(full_run())
     for group in GROUPS:
         with table_row(group):
@@ -105,7 +117,10 @@ def test_a_group_whose_provenance_is_published_enters_no_mean():
 
 
 def test_a_list_of_runs_names_the_figures_that_were_published(tmp_path):
-    """In the table, in JSON and CSV, and above a single run: whoever sorts the list knows what stands beside what was measured."""
+    """The table, JSON, CSV and a single run mark them.
+
+    So whoever sorts the list knows which figures are beside measured ones.
+    """
     planted = msgspec.structs.replace(planted_run("latency", "throughput"), id="planted-1")
     ledger = fill(tmp_path / "ledger.sqlite", [full_run(id="sound-1"), planted])
     rows = {

@@ -1,4 +1,7 @@
-"""Facts about a record of the ledger that a reader cannot take: it is skipped, counted and named, and all others are there."""
+"""Test a record of the ledger that a reader cannot take.
+
+It is skipped, counted and named, and all others are there.
+"""
 
 import json
 
@@ -62,7 +65,7 @@ def named(text):
 
 
 def test_the_ledger_yields_the_others_and_names_each(path, caplog):
-    """Device, session and number say which record it is."""
+    """Device, session and number identify the unreadable record."""
     with SqliteLedger(path, "read") as ledger:
         assert [entry.row for entry in ledger.records()] == [1, 3, 4]
         with pytest.raises(ConfigError, match=f"run {LARGE} is in .* but cannot be read"):
@@ -72,7 +75,10 @@ def test_the_ledger_yields_the_others_and_names_each(path, caplog):
 
 
 def test_a_comparison_has_their_figures_and_the_records_of_the_others(path):
-    """The figures were worked out when the record came; of what a sink rejected nothing is listed twice."""
+    """The figures were computed when the record came.
+
+    A record that a sink rejected is not listed twice.
+    """
     with SqliteLedger(path) as ledger, ledger.writing() as statements:
         reference = msgspec.json.encode(quarantine.RecordReference("lab", "pi-1", 7, 2, LARGE))
         quarantine.add(statements, [quarantine.Rejection("influx", reference, "refused", 1)])
@@ -92,14 +98,14 @@ def test_a_comparison_has_their_figures_and_the_records_of_the_others(path):
 
 
 def test_the_page_shows_the_figures_and_says_which_record_cannot_be_read(path):
-    """The other runs are shown."""
+    """The page shows the other runs."""
     page = page_of(path)
     assert "5 records." in text_of(page, "/")
     assert "cannot be read" in text_of(page, f"/run?id={GARBLED}")
 
 
 def test_the_commands_show_the_others(path, caplog):
-    """Each ends well; what lists records says which it skipped."""
+    """Each command succeeds, and a list of records says which it skipped."""
     for words, rows, count in (
         ("runs --format json", "runs", 3),
         ("compare --reference reference --format json", "rows", 2),
@@ -114,7 +120,7 @@ def test_the_commands_show_the_others(path, caplog):
 
 
 def test_a_drain_goes_past_them_and_quarantines_them_by_name(path, caplog):
-    """The other records are written."""
+    """The drain writes the other records."""
     bucket = InfluxFunction()
     drained(path, bucket)
     assert len(bucket.lines) == 3

@@ -19,7 +19,10 @@ from tests.fixtures.servers import LOOPBACK, Influx, running
 
 
 def test_a_reply_is_sorted_by_what_somebody_has_to_do():
-    """Configuration aloud, points that are refused by themselves, the rest later; one line each."""
+    """A configuration error is reported, refused points stand alone, the rest is tried later.
+
+    Each is one line.
+    """
     for status, message, error, words in (
         (400, "unable to parse", PointsRejectedError, "unable to parse"),
         (401, "nope", ConfigError, "EDGEMETER_INFLUX_TOKEN"),
@@ -38,7 +41,10 @@ def test_a_reply_is_sorted_by_what_somebody_has_to_do():
 
 
 def test_rejected_points_are_found_and_those_of_one_cause_are_rejected_together():
-    """By halves; at once where the server says that it dropped all; a batch that is too large (413) ends in parts."""
+    """Rejected points are found by halves, or at once where the server says it dropped all.
+
+    A batch that is too large (413) is split.
+    """
     sizes = []
 
     def post(lines):
@@ -61,7 +67,10 @@ def test_rejected_points_are_found_and_those_of_one_cause_are_rejected_together(
 
 
 def test_a_type_conflict_and_a_malformed_point_take_only_themselves_out(influx_place, bucket_of):
-    """Of the first the server stores the rest, of the second nothing; somebody else had written the column with another type."""
+    """The server stores the rest of a batch with a type conflict, and nothing of a malformed one.
+
+    Somebody else had written the column with another type.
+    """
     bucket = bucket_of(influx_place.config())
     assert bucket.write(["run,device=x seq=1.5 1760000000000000001"]) == {}
     own_points = [point_line(make_record(session=5, seq=seq)) for seq in (1, 2, 3)]
@@ -94,7 +103,7 @@ def test_a_type_conflict_and_a_malformed_point_take_only_themselves_out(influx_p
 
 
 def test_points_older_than_what_is_kept_are_rejected_together(influx_place, bucket_of):
-    """After an outage longer than the retention, and those within it are stored."""
+    """After an outage longer than the retention, the points within it are still stored."""
     bucket = bucket_of(influx_place.config())
     bucket.create(2)
     now_ns = time.time_ns()
@@ -110,7 +119,7 @@ def test_points_older_than_what_is_kept_are_rejected_together(influx_place, buck
 
 
 def test_a_deleted_point_leaves_its_neighbours(influx_place, bucket_of):
-    """Those of the same device a nanosecond before and after, and that of another device."""
+    """The same device's points a nanosecond apart stay, and so does another device's."""
     bucket = bucket_of(influx_place.config())
     bucket.write(
         [f'run,device=pi\\ "1" seq={number}i 176000000000000000{number}' for number in (1, 2, 3)]
@@ -129,7 +138,7 @@ def limited_token(server, action):
 
 
 def test_a_wrong_token_organisation_or_bucket_is_one_clear_line(influx_place, bucket_of):
-    """What was tried, on what, and what to do."""
+    """The line says what was tried, on which object, and what to do."""
     server = influx_place.server
     for changes, words in (
         ({"token": "wrong"}, "does not accept the token"),
@@ -182,7 +191,10 @@ def test_what_has_no_organisations_gets_the_writes_of_version_2(bucket_of):
 
 @pytest.mark.influx
 def test_a_connection_that_the_server_closed_is_opened_again(influxd, tmp_path, bucket_of):
-    """Killed and started between two writes: the second one goes through; in between one line says that nobody responds."""
+    """The second write succeeds after the server was killed and started again.
+
+    In between one line says that nobody responds.
+    """
     server = Influx(influxd, tmp_path)
     with running(server):
         bucket = bucket_of(InfluxConfig(server.url, server.token, server.org, server.bucket))

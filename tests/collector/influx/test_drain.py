@@ -56,7 +56,7 @@ def seqs_in(influx_place):
 
 @pytest.mark.usefixtures("in_tens")
 def test_batches_are_written_in_order_and_what_was_not_noted_is_written_again(path, monkeypatch):
-    """The ledger fails once after a write: everything from the last position follows."""
+    """If the ledger fails once after a write, everything from the last position follows."""
     put(path, *range(1, 36))
     bucket, advance, failures = (
         InfluxFunction(),
@@ -104,7 +104,10 @@ def test_the_next_batch_is_read_while_the_server_stores_one(path, monkeypatch):
 
 
 def test_a_point_that_the_server_rejects_is_quarantined_once_and_stops_nothing(path, caplog):
-    """By reference to its record; the position passes it; one that is only too old is named in the log, and nothing is wrong with it."""
+    """A rejected point is quarantined by reference to its record, and the position passes it.
+
+    A point that is only too old is named in the log, and nothing is wrong with it.
+    """
     put(path, *range(1, 5))
     bad, old = "unable to parse: out of range", "points beyond retention policy dropped=1"
     bucket = InfluxFunction((400, bad), (400, bad), (400, bad), (422, old))
@@ -131,7 +134,10 @@ def test_each_bucket_goes_on_where_it_was(path):
 
 
 def test_a_server_that_is_busy_is_asked_again_later_and_gets_the_same_lines(path, caplog):
-    """429 and 5xx: growing pauses, at most a minute, the same points each time; each trouble is one line."""
+    """After 429 and 5xx the same points are sent after growing pauses, at most a minute.
+
+    Each trouble is one line.
+    """
     put(path, 1)
     bucket = InfluxFunction(
         *[(status, "") for status in (429, 503, 500, 502) * 3],
@@ -150,7 +156,10 @@ def test_a_server_that_is_busy_is_asked_again_later_and_gets_the_same_lines(path
 
 @pytest.mark.usefixtures("in_tens")
 def test_a_server_too_slow_for_a_whole_batch_gets_smaller_ones(path, monkeypatch):
-    """One that times out on every large write would otherwise stand still for ever; the order stays."""
+    """A server that times out on every large write would otherwise stop the drain for ever.
+
+    The order stays.
+    """
     put(path, *range(1, 31))
     bucket = InfluxFunction()
     post = bucket.post
@@ -169,7 +178,7 @@ def test_a_server_too_slow_for_a_whole_batch_gets_smaller_ones(path, monkeypatch
 
 
 def test_a_wrong_configuration_is_reported_once_as_an_error_and_nothing_is_skipped(path, caplog):
-    """401 in the middle of the work: an error in the log, the position stays."""
+    """A 401 during the work is an error in the log, and the position stays."""
     put(path, 1)
     bucket = InfluxFunction((401, ""), (401, ""))
     drain = Drain(path, bucket)
@@ -186,7 +195,7 @@ def test_a_wrong_configuration_is_reported_once_as_an_error_and_nothing_is_skipp
 def test_a_run_that_is_withdrawn_leaves_the_bucket_and_a_server_that_cannot_delete_is_asked_in_an_hour(
     path,
 ):
-    """By device and time of its point; noted once it is gone, and not before."""
+    """The point is found by device and time, and noted as removed only once it is gone."""
     runs = [make_record(session=5, seq=seq) for seq in (1, 2)]
     fill(path, runs)
     now, bucket = [0.0], InfluxFunction()
@@ -207,7 +216,7 @@ def test_a_run_that_is_withdrawn_leaves_the_bucket_and_a_server_that_cannot_dele
 
 
 def test_the_state_of_devices_and_collector_is_written_as_often_as_it_is_asked_for(path):
-    """Between batches too."""
+    """The state is written between batches too."""
     put(path, 1)
     report(path, PresenceChange("lab", "pi-1", make_health(), 1))
     now, bucket = [0.0], InfluxFunction()
@@ -220,7 +229,10 @@ def test_the_state_of_devices_and_collector_is_written_as_often_as_it_is_asked_f
 
 
 def test_what_was_emptied_is_filled_by_drain_again(path):
-    """Lost, or restored from an old backup: somebody has to say so; a running drain begins at once."""
+    """A bucket that was lost or restored is filled when somebody asks for it.
+
+    A running drain begins at once.
+    """
     put(path, *range(1, 9))
     bucket = InfluxFunction(name="influx http://h:8086 b")
     drain = Drain(path, bucket)
@@ -244,7 +256,7 @@ def test_what_was_emptied_is_filled_by_drain_again(path):
 def test_a_server_that_is_away_is_reported_at_the_start_and_a_wrong_token_ends_it(
     path, monkeypatch, caplog
 ):
-    """With an empty ledger nothing would be tried, and a wrong port be noticed when results are missed."""
+    """With an empty ledger a wrong port would be noticed only when results are missed."""
     bucket = InfluxFunction((503, "nobody there"), (401, ""))
     monkeypatch.setattr(influx_drain, "Bucket", lambda _config: bucket)
     drain = influx_drain.open_drain(path, CONFIG)
@@ -259,7 +271,10 @@ def test_a_server_that_is_away_is_reported_at_the_start_and_a_wrong_token_ends_i
 def test_a_ledger_in_a_real_influxdb_without_rejected_and_withdrawn_runs(
     influx_place, bucket_of, path
 ):
-    """Several batches; what the server does not take stops nothing; a run of another device at the same nanosecond stays."""
+    """Rejected points stop nothing over several batches.
+
+    A run of another device at the same nanosecond stays.
+    """
     # In that week somebody else has written a field with another type.
     bucket_of(influx_place.config()).write([f"run,device=x seq=1.5 {STARTED_AT_NS - 4 * WEEK_NS}"])
     starts_ns = {
@@ -292,7 +307,7 @@ def test_a_ledger_in_a_real_influxdb_without_rejected_and_withdrawn_runs(
 
 
 def test_what_is_drained_again_changes_no_point(influx_place, bucket_of, path):
-    """The same measurement, tags and time: as many points and the same value of each field as before."""
+    """Measurement, tags and time are the same, so no point is added and no value changes."""
     fill(
         path, [make_record(session=5, seq=seq, suite=f"nightly-{seq % 3}") for seq in range(1, 31)]
     )
@@ -308,7 +323,10 @@ def test_what_is_drained_again_changes_no_point(influx_place, bucket_of, path):
 
 @pytest.mark.influx
 def test_an_influxdb_that_comes_back_gets_everything(influxd, path, tmp_path, monkeypatch, caplog):
-    """Killed before and between batches, and frozen, so that nothing answers and no connection ends: nothing is lost or there twice."""
+    """Nothing is lost or stored twice when the server is killed or frozen.
+
+    It is killed before and between batches; frozen, it answers nothing and ends no connection.
+    """
     monkeypatch.setattr(influx_bucket, "TIMEOUT_MS", 3000)
     monkeypatch.setattr(influx_drain, "BATCH_POINTS", 5)
     monkeypatch.setattr(influx_drain, "FIRST_PAUSE_S", 0.1)

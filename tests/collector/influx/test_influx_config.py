@@ -8,7 +8,7 @@ TOKEN = {"EDGEMETER_INFLUX_TOKEN": "t0ken"}
 
 
 def test_the_url_goes_before_the_environment():
-    """And the environment before the default."""
+    """The environment in turn precedes the default."""
     environ = {**TOKEN, "EDGEMETER_INFLUX_ORG": "env-org", "EDGEMETER_INFLUX_BUCKET": "env-bucket"}
     assert parse_influx("http://h:8086/", environ=TOKEN).url == "http://h:8086"
     plain = parse_influx("http://h:8086", environ=environ)
@@ -22,7 +22,10 @@ def test_the_url_goes_before_the_environment():
 
 
 def test_what_is_no_url_is_refused():
-    """A credential in the URL would end in logs, and is not repeated; a typo in a setting would be silent."""
+    """A credential in the URL would end in logs, and is not repeated in the error.
+
+    A typing error in a setting would have no visible effect.
+    """
     for url, words in (
         *(
             (url, "is not an InfluxDB URL")
@@ -46,7 +49,10 @@ def test_what_is_no_url_is_refused():
 
 
 def test_the_token_comes_from_a_file_or_the_environment_and_is_never_shown(tmp_path):
-    """A file before our variable before InfluxDB's own; one that is absent, or that no header can hold, is refused by its place."""
+    """A token file precedes our variable, which precedes InfluxDB's own.
+
+    A token that is absent, or that no header can hold, is refused by its place.
+    """
     file = tmp_path / "token"
     file.write_text("from-file\n")
     assert parse_influx("http://h", token_file=file, environ=TOKEN).token == "from-file"

@@ -15,7 +15,10 @@ from tests.fixtures.record_factory import make_record
 
 @pytest.fixture
 def init(influx2_server, tmp_path):
-    """Return a function that runs the command for a bucket of the test's own, and returns what came of it."""
+    """Return a function that runs the command for a bucket of the test's own.
+
+    The function returns the result of the command.
+    """
     (tmp_path / "admin").write_text(influx2_server.token)
     files = [f"--{name}-token-to={tmp_path / name}" for name in ("write", "read")]
 
@@ -39,7 +42,10 @@ def init(influx2_server, tmp_path):
 def test_the_two_tokens_may_do_one_thing_each_at_the_url_that_is_printed(
     init, influx2_server, tmp_path, bucket_of
 ):
-    """The collector writes and cannot read; Grafana reads by InfluxQL and cannot write; nobody else may read their files."""
+    """The collector writes and cannot read; Grafana reads by InfluxQL and cannot write.
+
+    Nobody else may read their files.
+    """
     result = init("--keep-days", "400")
     assert result.exit_code == 0, result.exception
     # The token that may only write sees no organisation: the URL has to name it.
@@ -68,7 +74,7 @@ def test_the_two_tokens_may_do_one_thing_each_at_the_url_that_is_printed(
 
 @pytest.mark.influx
 def test_it_may_be_done_again_and_changes_what_differs(init, influx2_server, tmp_path):
-    """Another retention is brought in line; tokens that are there stay."""
+    """Another retention is set again; existing tokens stay."""
     assert init().exception is None
     before = (tmp_path / "write").read_text()
     result = init("--keep-days", "5", "--format", "json")

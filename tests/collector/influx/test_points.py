@@ -50,7 +50,10 @@ def numbered(session=5, seq=1, **changes):
 
 
 def test_whatever_a_record_holds_a_column_keeps_its_type():
-    """Over random records: extreme numbers, odd texts, names from the wire; a whole float is no integer."""
+    """Random records have extreme numbers, odd texts and names from the wire.
+
+    A whole float is no integer.
+    """
     kinds = {}
     for seed in range(20):
         for name, text in fields_of(random_record(seed)).items():
@@ -67,7 +70,10 @@ def test_whatever_a_record_holds_a_column_keeps_its_type():
 
 
 def test_a_line_is_the_same_whatever_was_written_before():
-    """The text that runs of one subject share is made once, and nothing that a run has alone is in it."""
+    """The text that runs of one subject share is made once.
+
+    It contains nothing that only one run has.
+    """
     records = [random_record(seed) for seed in range(40)]
     records += [
         msgspec.structs.replace(record, seq=2, suite="another", energy=None, generation=None)
@@ -83,7 +89,7 @@ def test_a_line_is_the_same_whatever_was_written_before():
 
 
 def test_what_is_no_number_is_absent():
-    """The wire cannot carry it."""
+    """The wire format cannot carry such a value."""
     fields = fields_of(
         msgspec.structs.replace(numbered(), latency=make_latency(p50_ms=float("inf")))
     )
@@ -92,7 +98,7 @@ def test_what_is_no_number_is_absent():
 
 
 def test_the_variant_distinguishes_the_cases_of_a_model():
-    """Whatever a comparison keeps apart is another series."""
+    """Cases that a comparison keeps apart are separate series."""
     for changes, expected in (
         ({}, "cpu, 2 threads, batch 1, 1x3x96x96"),
         ({"batch": 8}, "cpu, 2 threads, batch 8, 1x3x96x96"),
@@ -132,7 +138,7 @@ def test_the_variant_distinguishes_the_cases_of_a_model():
 
 
 def test_an_energy_carries_scope_sensor_and_provenance():
-    """In a tag that panels group by, and as fields."""
+    """They are in a tag that panels group by, and in fields."""
     for energy, source, provenance in (
         (make_energy(), "board-input, ina219, measured", "measured"),
         (make_energy(sensor="replay:demo"), "board-input, replay:demo, replayed", "replayed"),
@@ -150,7 +156,10 @@ def test_an_energy_carries_scope_sensor_and_provenance():
 
 
 def test_tags_are_escaped_sorted_and_absent_ones_left_out():
-    """Line ends and a final backslash have no escape in a tag; an empty value is an error to InfluxDB."""
+    """Line ends and a final backslash have no escape in a tag.
+
+    An empty value is an error to InfluxDB.
+    """
     for text, tag in (
         ("a,b=c d", r"a\,b\=c\ d"),
         ('grün "深"', r"grün\ " + '"深"'),
@@ -172,7 +181,7 @@ def test_tags_are_escaped_sorted_and_absent_ones_left_out():
 
 
 def test_two_records_of_the_same_start_are_two_points():
-    """Same tags, same nanosecond: session and seq tell them apart, and the millisecond stays."""
+    """Session and seq distinguish points of the same tags and nanosecond; the millisecond stays."""
     points = {
         point_ns(numbered(session, seq))
         for session in (1, 2, 2**52, 77 << 16 | 4, 78 << 16 | 4)
@@ -183,7 +192,7 @@ def test_two_records_of_the_same_start_are_two_points():
 
 
 def test_a_record_stamped_by_two_collectors_is_one_point_of_the_day():
-    """The device never knew the time; each collector stamped it when it came there, and both drain."""
+    """Both collectors stamp and drain the record of a device that never knew the time."""
     morning_ns = make_record().started_at_ns // NS_PER_DAY * NS_PER_DAY + 7 * 3600 * 1_000_000_000
     times = {
         (
@@ -205,13 +214,16 @@ def test_a_record_stamped_by_two_collectors_is_one_point_of_the_day():
 
 
 def test_the_state_of_a_collector_is_how_many_records_wait():
-    """By the id of its ledger."""
+    """The state's point is tagged with the id of the collector's ledger."""
     assert [*status_lines([], "c 1", 20, 5)] == [r"collector,collector=c\ 1 lag_rows=20i 5"]
 
 
 @pytest.mark.influx
 def test_any_text_comes_back_exactly_from_a_field_and_stays_one_tag(influx_place, bucket_of):
-    """Line ends, quotes, backslashes, commas, blanks, equals signs, Unicode: a real server reads what was meant."""
+    """A real server returns line ends, quotes, backslashes, commas and Unicode unchanged.
+
+    Blanks and equals signs are unchanged too.
+    """
     texts = [
         '"',
         "\\",

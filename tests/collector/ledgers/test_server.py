@@ -1,4 +1,8 @@
-"""The ledger in PostgreSQL against its server: roles, encryption, settings, versions, what a text cannot hold, a lost connection."""
+"""Test the ledger in PostgreSQL against its server.
+
+The tests cover roles, encryption, settings, versions, texts that cannot be stored, and a lost
+connection.
+"""
 
 import os
 import threading
@@ -56,7 +60,10 @@ def member_of(server, lab, role):
 
 
 def test_a_writer_adds_and_never_changes_or_removes_a_record(postgresql_server, lab):
-    """It commits, quarantines, leases and drains; DELETE, UPDATE, CREATE and DROP are refused by the server."""
+    """The server refuses a writer's DELETE, UPDATE, CREATE and DROP.
+
+    The writer commits, quarantines, leases and drains.
+    """
     writer = member_of(postgresql_server, lab, "edgemeter_write")
     with open_ledger(writer) as ledger:
         assert (
@@ -85,7 +92,7 @@ def test_a_writer_adds_and_never_changes_or_removes_a_record(postgresql_server, 
 
 
 def test_a_keeper_removes_what_retention_does_not_keep(postgresql_server, lab):
-    """And a reader reads, and writes nothing."""
+    """A reader reads and writes nothing."""
     with open_ledger(member_of(postgresql_server, lab, "edgemeter_keep")) as ledger:
         ledger.commit([arrival(make_record(session=5, seq=1))])
         assert ledger.forget(Retention(records_days=1), 10**18).records == 1
@@ -98,7 +105,10 @@ def test_a_keeper_removes_what_retention_does_not_keep(postgresql_server, lab):
 
 
 def test_tables_are_made_once_whoever_asks_and_a_program_of_another_version_is_refused(postgresql):
-    """Four at the same moment; the version is newer, and older; a database without tables names the command that makes them."""
+    """Four processes may ask at once; newer and older versions are refused.
+
+    A database without tables names the command that makes them.
+    """
     address = PostgresAddress(postgresql)
     with pytest.raises(ConfigError, match="init-ledger"):
         open_ledger(address)
@@ -133,7 +143,7 @@ def test_tables_are_made_once_whoever_asks_and_a_program_of_another_version_is_r
 
 
 def test_figures_of_another_version_are_made_anew_from_the_records(lab):
-    """By who prepares the database, as its owner.
+    """The owner of the database rebuilds the figures when preparing it.
 
     Each run keeps its row, and its verdict among its siblings.
     """
@@ -161,7 +171,7 @@ def test_figures_of_another_version_are_made_anew_from_the_records(lab):
 
 
 def test_a_record_that_this_version_refuses_has_no_row_and_is_named(lab):
-    """As in a file: a finite accuracy of 1e308 that an earlier version stored."""
+    """The record has an accuracy of 1e308 that an earlier version stored, as in a file."""
     endless = make_record(session=5, seq=2, accuracy=make_accuracy(value=1e308))
     with open_ledger(lab) as ledger:
         ledger.commit(
@@ -182,7 +192,10 @@ def test_a_record_that_this_version_refuses_has_no_row_and_is_named(lab):
 
 
 def test_a_row_without_a_subject_is_never_stored(lab):
-    """Subjects that are gone, as after a failover to an old state, are noticed, and stored again by the next try."""
+    """Missing subjects, as after a failover to an old state, are noticed.
+
+    The next try stores them again.
+    """
     with open_ledger(lab) as ledger:
         ledger.commit([arrival(make_record(session=5, seq=seq)) for seq in (1, 2)])
         with ledger._session.transaction() as owner:
@@ -196,7 +209,7 @@ def test_a_row_without_a_subject_is_never_stored(lab):
 
 
 def test_any_text_is_stored_as_it_is(lab):
-    """What means something in an array of PostgreSQL means nothing in an id or a precision."""
+    """Characters special in an array of PostgreSQL mean nothing in an id or a precision."""
     texts = ['"', "\\", "{a,b}", "NULL", "", " ", 'a"b\\"c', "\t\n'%s?%", "\u00e9\u4e2d\U0001f600"]
     records = [
         make_record(session=5, seq=seq, id=text, precision=text)
@@ -215,7 +228,7 @@ def test_any_text_is_stored_as_it_is(lab):
 
 @pytest.mark.parametrize("is_batch", [False, True])
 def test_a_text_that_cannot_be_stored_stops_no_other_record(lab, is_batch):
-    """A NUL in a precision or an id: that record goes to the quarantine, all others are held."""
+    """A record with a NUL in a precision or an id is quarantined, and all others are stored."""
     records = [make_record(session=5, seq=seq) for seq in range(1, 20)]
     records[4] = msgspec.structs.replace(records[4], precision="fp\x0032")
     records[11] = msgspec.structs.replace(records[11], model=make_model(name="fine"), id="a\x00b")
@@ -242,7 +255,10 @@ def test_a_text_that_cannot_be_stored_stops_no_other_record(lab, is_batch):
 
 
 def test_no_reader_writes_the_password_anywhere(lab, tmp_path, monkeypatch):
-    """On the terminal, in a report, in a page, in an error: a server that trusts takes any password."""
+    """The password is in no output on a terminal, report, page or error.
+
+    A server that trusts its clients takes any password.
+    """
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "home"))
     where = lab.text.replace("edgemeter@", "edgemeter:s3cr3t@")
     with open_ledger(lab) as ledger:
@@ -268,7 +284,10 @@ def test_no_reader_writes_the_password_anywhere(lab, tmp_path, monkeypatch):
 
 
 def test_a_lost_connection_costs_a_retry_and_no_record(postgresql_server, lab):
-    """The back-end is ended between two commits: the next call fails or connects again, and what comes again is there once."""
+    """The call after a lost connection fails or reconnects, and no record is stored twice.
+
+    The back-end is ended between two commits.
+    """
     with open_ledger(lab) as ledger:
         ledger.commit([arrival(make_record(session=5, seq=1))])
         name = lab.text.rpartition("/")[2]
@@ -284,7 +303,10 @@ def test_a_lost_connection_costs_a_retry_and_no_record(postgresql_server, lab):
 
 
 def test_a_cancelled_wait_for_a_standby_is_no_commit_that_may_be_receipted(server):
-    """The server answers COMMIT with success and a warning; until then `stall` names what is waited for."""
+    """The server answers COMMIT with success and a warning.
+
+    Until then `stall` names the cause of the wait.
+    """
     address = initialised(server.new_database())
     server.sql("ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (nobody)'")
     server.sql("SELECT pg_reload_conf()")
@@ -319,7 +341,7 @@ def test_a_cancelled_wait_for_a_standby_is_no_commit_that_may_be_receipted(serve
 
 
 def test_a_server_that_does_not_sync_is_refused_for_writing(server):
-    """A receipt would promise what it cannot keep; readers may read."""
+    """A receipt would promise too much; readers may read."""
     address = initialised(server.new_database())
     for name in ("synchronous_commit", "fsync"):
         server.stop()
@@ -332,7 +354,10 @@ def test_a_server_that_does_not_sync_is_refused_for_writing(server):
 
 
 def test_what_a_receipt_promises_is_what_the_server_does_now(server):
-    """Standbys count where commits wait for their disks; a server that stops syncing under way takes no record and no receipt."""
+    """Standbys count where commits wait for their disks.
+
+    A server that stops syncing while in use takes no record and no receipt.
+    """
 
     def set_to(value, standbys="*"):
         for statement in (
@@ -380,7 +405,7 @@ def test_what_a_receipt_promises_is_what_the_server_does_now(server):
 
 @pytest.mark.needs("openssl")
 def test_encryption_is_verified_and_never_given_up_without_a_word(server, tmp_path):
-    """By the right authority it connects; by another, or to a server without TLS, it does not."""
+    """It connects by the right authority only, and never to a server without TLS."""
     authority, other = Authority(tmp_path / "ca"), Authority(tmp_path / "other", "another CA")
     pair = authority.signed("localhost", "DNS:localhost,IP:127.0.0.1")
     plain = server.new_database()

@@ -1,4 +1,7 @@
-"""Several collectors on one ledger in PostgreSQL: one whole, one drains at a time, another takes over."""
+"""Test several collectors on one ledger in PostgreSQL.
+
+The ledger is one whole, one collector drains at a time, and another takes over.
+"""
 
 import pytest
 
@@ -44,7 +47,10 @@ def held_of(peer):
 def test_a_receipt_names_what_the_shared_ledger_holds_whichever_collector_sends_it(
     broker, lab, at_end
 ):
-    """A repeat at another collector is a duplicate there, a cloned card a collision; gaps, devices and metrics are of the whole."""
+    """A repeat at another collector is a duplicate there, a cloned card a collision.
+
+    Gaps, devices and metrics are those of the whole ledger.
+    """
     collectors = [at_end.enter_context(collecting(broker, lab, group="g")) for _ in range(2)]
     device = Peer(broker, "edgemeter/v1/+/+/receipt")
     at_end.callback(device.session.close)
@@ -75,7 +81,10 @@ def test_a_receipt_names_what_the_shared_ledger_holds_whichever_collector_sends_
 def test_what_arrives_while_another_collector_commits_is_read_and_receipted_only_after_its_own_commit(
     broker, lab, at_end
 ):
-    """One holds the counter for a while: nothing is receipted or seen meanwhile, then everything is there, in the order of commits."""
+    """While one collector holds the counter, nothing is receipted or seen.
+
+    Then everything is there, in the order of commits.
+    """
     collector = at_end.enter_context(collecting(broker, lab, group="g"))
     device = Peer(broker, "edgemeter/v1/+/+/receipt")
     at_end.callback(device.session.close)
@@ -100,7 +109,7 @@ def test_what_arrives_while_another_collector_commits_is_read_and_receipted_only
 
 
 def test_a_lease_is_of_one_and_ends_with_it_or_after_its_time(lab):
-    """Given back at once by who closes; who is frozen or killed loses it."""
+    """A collector that closes returns the lease at once; a frozen or killed one loses it."""
     with open_ledger(lab) as first, open_ledger(lab) as other:
         assert first.lease("drain x")
         assert first.lease("drain x")

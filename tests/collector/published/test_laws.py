@@ -67,7 +67,7 @@ OPERATIONS = [
 
 
 def test_prompts_are_multiplied_by_the_weights_without_the_head():
-    """2 x 2.8187 x 10^9 x 200 tokens/s = 1,127 Gop/s, above the 829 of the Pi's cores."""
+    """2 x 2.8187 x 10^9 x 200 tokens/s is 1,127 Gop/s, above the 829 of the Pi's cores."""
     finding = finding_of(
         "operations", published_row("pp", 200.0, LLAMA, precision="INT8", backend="cpu")
     )
@@ -104,14 +104,17 @@ POWER = [
     ("law", "cases"), [("memory", MEMORY), ("operations", OPERATIONS), ("power", POWER)]
 )
 def test_a_law_judges_a_figure(law, cases):
-    """A step reads all weights; work is two operations a weight and token, or of an inference; a board draws what its supply gives."""
+    """A step reads all weights, and a board draws the power that its supply gives.
+
+    Work is two operations a weight and token, or those of an inference.
+    """
     for why, row, state in cases:
         with table_row(why):
             assert state_of(law, row) == state
 
 
 def test_energy_and_rate_of_one_case_give_a_power():
-    """1,000 mJ x 30 /s = 30 W; with a rate of other conditions nothing is said."""
+    """1,000 mJ x 30 /s is 30 W; with a rate of other conditions nothing is said."""
     rate = published_row("throughput_per_s", 30.0)
     assert finding_of(
         "power", published_row("energy_gross_mj", 1000.0), rate
@@ -127,7 +130,7 @@ def test_energy_and_rate_of_one_case_give_a_power():
 
 
 def test_what_no_bound_excludes_is_said_with_its_share_of_the_bound():
-    """Within the bounds is not yet likely: 87% of a peak is more than most models reach.
+    """A figure within the bounds may be unlikely: few models reach 87% of a peak.
 
     A rounded figure may be above the bound.
     """
@@ -143,7 +146,7 @@ def test_what_no_bound_excludes_is_said_with_its_share_of_the_bound():
 
 
 def test_the_verdicts_of_the_shipped_figures_are_those_of_the_laws():
-    """Of 83 the memory bounds 27, the compute units 25 and the supply 20; none is impossible."""
+    """The memory bounds 27 of 83, the compute units 25 and the supply 20; none is impossible."""
     judged = judge(shipped_rows())
     counts = {}
     for figure in judged:
@@ -161,7 +164,7 @@ def test_the_verdicts_of_the_shipped_figures_are_those_of_the_laws():
 
 
 def test_a_doubt_goes_before_a_bound_that_holds():
-    """An impossibility before both; of what lacks a fact only where nothing else is said."""
+    """An impossibility precedes both, and a missing fact counts only where nothing else is said."""
     power = published_row("energy_mean_power_w", 5.0)
     for row, companion, state in (
         (published_row("tg", 11.5, LLAMA), power, "unclear"),

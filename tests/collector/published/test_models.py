@@ -3,7 +3,10 @@ from tests.fixtures.rows import table_row
 
 
 def test_a_model_is_known_by_any_spelling():
-    """With its precision and form of file; with a word more or less it is unknown, as a wrong bound is worse than none."""
+    """The name may have a precision and a form of file.
+
+    With a word more or less it is unknown, as a wrong bound is worse than none.
+    """
     for name, reads, gop in (
         ("Llama-3.2-3B-Instruct-Q4_K_M.gguf", 3_212_749_824, None),
         ("llama3.2:3b", 3_212_749_824, None),
@@ -28,7 +31,7 @@ def test_a_model_is_known_by_any_spelling():
 
 
 def test_a_precision_states_the_bits_of_a_weight_at_least():
-    """Of llama.cpp's types with the scale of a block."""
+    """For llama.cpp's types the bits include the scale of a block."""
     bits = {
         "Q4_K_M": 4.5,
         "Q8_0": 8.5,

@@ -14,7 +14,7 @@ def measured(**changes):
 
 
 def test_a_figure_stands_next_to_own_runs_of_its_model_and_board():
-    """With their mean and interval, by any spelling of either; MLPerf's rules forbid it."""
+    """Runs match by any spelling, with mean and interval; MLPerf's rules forbid it."""
     cases = summarised([measured(p50_ms=value) for value in (9.9, 10.0, 10.1)])
     (match,) = own_runs(published_row("latency_p50_ms", 20.0, "Tiny-Detector.onnx", "RPi 5"), cases)
     assert (match.runs, match.differs) == (3, ())
@@ -35,7 +35,7 @@ def test_a_figure_stands_next_to_own_runs_of_its_model_and_board():
 
 
 def test_what_is_not_the_same_is_named_and_the_nearest_stands_first():
-    """Only what the source states."""
+    """Differences are named only in what the source states."""
     cases = summarised([measured(p50_ms=10.0), measured(p50_ms=5.0, precision="int8")])
     first, second = own_runs(
         published_row("latency_p50_ms", 20.0, precision="INT8", batch=4), cases

@@ -17,7 +17,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_83_figures_ship_each_with_an_address_and_its_licence():
-    """Every file says above what its licence is, and what its source does not state."""
+    """Every file states its licence at the top, and which facts its source leaves open."""
     rows = shipped_rows()
     assert len({row.key for row in rows}) == len(rows) == 83
     assert all(row.address.startswith("https://") and row.licence and row.stated_by for row in rows)
@@ -36,7 +36,7 @@ def test_a_users_figures_stand_beside_those_that_ship(tmp_path):
 
 
 def test_a_damaged_file_and_a_wrong_figure_are_named(tmp_path):
-    """With the file, and the case in it."""
+    """The error names the file, and the case in it."""
     for text, words in (
         ("[{", "cannot read"),
         ('[[case]]\nfigures = [{ figure = "colour" }]', "case 1: no published figure"),
@@ -50,7 +50,7 @@ def test_a_damaged_file_and_a_wrong_figure_are_named(tmp_path):
 
 
 def test_what_cannot_be_a_figure_is_refused():
-    """Whether to believe it is another question."""
+    """Whether to believe a figure is another question."""
     fields = {
         "source": "A page", "version": "1", "date": "2026-11-20", "address": "https://example.org", "model": "m", "device": "d",
         "figure": "latency_p50_ms", "value": "10", "unit": "ms",
@@ -90,7 +90,10 @@ def figures_of(result):
 
 
 def test_a_csv_table_has_a_figure_a_line(tmp_path):
-    """Its headings are fields; what is not understood, or stands twice, is left out and named with its line."""
+    """The headings of the table are fields.
+
+    A line that is not understood, or occurs twice, is left out and named.
+    """
     lines = (
         "model,figure,value,unit,batch", "yolo11n,p50,81.2,ms,", "yolo11s,throughput,120,fps,8", "yolo11n,p50,x,ms,", "yolo11n,p50,1,ms,",
         "yolo11m,p50,3,ms,1,more", "yolo11l,p50",
@@ -113,7 +116,7 @@ def test_a_csv_table_has_a_figure_a_line(tmp_path):
 
 
 def test_a_table_of_something_else_is_refused(tmp_path):
-    """With the fields that there are."""
+    """The error lists the existing fields."""
     for text in ("Model,Latency (ms)\nyolo11n,81.2\n", "| model | value |\n|---|---|\n", ""):
         with (
             table_row(text),
@@ -125,7 +128,7 @@ def test_a_table_of_something_else_is_refused(tmp_path):
 
 
 def test_our_own_file_has_editions_cases_and_figures(tmp_path):
-    """What stands above holds below; the same figure twice is left out."""
+    """Values at the top hold below, and a repeated figure is left out."""
     text = """
 runtime = "onnx"
 [[case]]
@@ -145,7 +148,7 @@ figures = [{ figure = "energy_gross_mj", value = 0.6, unit = "J" }, { figure = "
 
 
 def test_a_damaged_file_is_named(tmp_path):
-    """Nothing of it is taken."""
+    """Nothing of a damaged file is taken."""
     for name in ("a.toml", "a.json", "a.csv"):
         (tmp_path / name).write_bytes(b'[{"ID": \xff')
         with table_row(name), pytest.raises(ConfigError, match=name):
@@ -156,7 +159,10 @@ DATE = {"date": "2026-11-20"}
 
 
 def test_a_claim_is_a_model_a_device_and_a_figure():
-    """Of a range the end that is easier to reach counts; the unit says what it is, unless options name another figure of it."""
+    """The end of a range that is easier to reach counts.
+
+    The unit says which figure it is, unless options name another figure of it.
+    """
     for text, *fields in (
         (
             EXAMPLE,
@@ -192,7 +198,7 @@ def test_a_claim_is_a_model_a_device_and_a_figure():
 
 
 def test_what_is_not_understood_refuses_a_claim():
-    """With an example."""
+    """The error has an example."""
     for text in (
         "m: 20 tokens/s",
         "m on RK3588: 20",
@@ -205,7 +211,10 @@ def test_what_is_not_understood_refuses_a_claim():
 
 
 def test_a_number_is_read_with_its_unit():
-    """A comma is a thousand only where nothing else can be meant; what may mean two things is no number."""
+    """A comma separates thousands only where nothing else can be meant.
+
+    An ambiguous text is no number.
+    """
     cells = {
         "1,234.5": (1234.5, ""),
         "12,345,678": (12345678.0, ""),

@@ -67,7 +67,7 @@ ENCODED = {
 
 
 def test_what_is_not_of_its_topic_or_of_no_outbox_is_rejected_with_the_reason():
-    """The broker's access list guards topics; this ties what comes to them.
+    """The broker's access list guards topics; this check ties each message to its topic.
 
     An older collector keeps what it can be sure to understand.
     """
@@ -91,7 +91,7 @@ def test_what_is_not_of_its_topic_or_of_no_outbox_is_rejected_with_the_reason():
 
 
 def test_one_bad_record_of_a_batch_does_not_take_the_others_along():
-    """Each record of a batch stands for itself: one that is none, one of another device."""
+    """Each record of a batch is judged by itself; one is invalid, one is of another device."""
     for bad, reason in (
         (altered(latency="fast"), "got `str` - at `$.latency`"),
         (encoded(seq=2, device="pi-2"), "of device 'pi-1'"),
@@ -105,7 +105,7 @@ def test_one_bad_record_of_a_batch_does_not_take_the_others_along():
 
 
 def test_a_batch_of_too_many_records_is_rejected(monkeypatch):
-    """What one message may hold is bounded; as many as that are taken."""
+    """The content of one message is bounded; a batch of just the limit is taken."""
     monkeypatch.setattr(messages, "LONGEST_BATCH", 2)
     batch = [encoded(seq=seq) for seq in (1, 2, 3)]
     assert admit(messages.join_records(batch[:2])).batches
@@ -113,7 +113,7 @@ def test_a_batch_of_too_many_records_is_rejected(monkeypatch):
 
 
 def test_a_group_is_full_at_a_count_of_messages_of_rejections_and_of_bytes(monkeypatch):
-    """What is built of one group is bounded, whatever comes."""
+    """The memory that one group needs is bounded, whatever comes."""
     for name in ("GROUP_MESSAGES", "GROUP_REJECTIONS"):
         monkeypatch.setattr(admission, name, 2)
     monkeypatch.setattr(admission, "GROUP_TEXT_BYTES", 2 * len(encoded()))
@@ -131,7 +131,7 @@ def test_a_group_is_full_at_a_count_of_messages_of_rejections_and_of_bytes(monke
 
 
 def test_a_number_beyond_its_bounds_is_rejected_by_name():
-    """In any part of a record, in a batch too."""
+    """The number may be in any part of a record, in a batch too."""
     latency = msgspec.json.decode(encoded())["latency"]
     for fields, where in (
         ({"session": 0}, "$.session"),
@@ -156,7 +156,10 @@ def test_a_number_beyond_its_bounds_is_rejected_by_name():
 
 
 def test_a_message_of_thousands_of_records_that_are_none_is_one_entry():
-    """24 kB that opened to 9,999 rejections: the message is kept as it came, to be retried whole; valid ones are taken."""
+    """A message of 24 kB that would be 9,999 rejections is kept as it came.
+
+    It can be retried whole; valid records are taken.
+    """
     for base in (0, 10_000):
         with table_row(base):
             payload = zlib.compress(
@@ -182,7 +185,7 @@ def test_a_message_of_thousands_of_records_that_are_none_is_one_entry():
 
 
 def test_state_birth_and_health_are_changes_of_presence_and_an_emptied_topic_is_nothing():
-    """Who is there; a retained message that was deleted says nothing."""
+    """These messages say who is there; a deleted retained message says nothing."""
     for kind, message in (("birth", BIRTH), ("state", STATE), ("health", HEALTH)):
         with table_row(kind):
             assert [
@@ -193,7 +196,10 @@ def test_state_birth_and_health_are_changes_of_presence_and_an_emptied_topic_is_
 
 
 def test_what_is_measured_now_is_kept_by_topic_and_an_emptied_topic_takes_it_away():
-    """As it was understood: a field from the future is not kept, and what is no such message is rejected."""
+    """The message is kept as it was understood, without fields from the future.
+
+    A message of another kind is rejected.
+    """
     for topic, message in (
         ("edgemeter/v1/lab/pi-1/activity", ACTIVITY),
         ("edgemeter/job/autumn/state", PROGRESS),

@@ -1,4 +1,7 @@
-"""What a message of any shape and a fleet of 10,000 boards cost a collector in memory, by the kernel's count of a process of its own."""
+"""Test the memory that any message and a fleet of 10,000 boards cost a collector.
+
+The kernel counts it for a process of the test's own.
+"""
 
 import base64
 import json
@@ -109,7 +112,10 @@ with SqliteLedger(folder / "ledger") as ledger:
 
 
 def cost(folder, payload, topic="edgemeter/v1/lab/pi-1/result"):
-    """Return by how many MB a message raised the peak of a process that took it, and how many records the ledger has then."""
+    """Return by how many MB a message raised a process's peak, and the records stored then.
+
+    The process took the message; the records are those in the ledger.
+    """
     (folder / "payload").write_bytes(payload)
     completed = subprocess.run(
         [sys.executable, "-c", CHILD, str(folder), topic],
@@ -125,7 +131,7 @@ def cost(folder, payload, topic="edgemeter/v1/lab/pi-1/result"):
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", BOMBS)
 def test_no_message_raises_the_collector_by_more_than_the_limit(tmp_path, name):
-    """What it is allowed to be large in is bytes: of text, not of objects built from it."""
+    """The limit is in bytes of text, not of objects built from it."""
     growth_mb, _ = cost(tmp_path, BOMBS[name]())
     assert growth_mb < GROWTH_LIMIT_MB
 
@@ -133,7 +139,7 @@ def test_no_message_raises_the_collector_by_more_than_the_limit(tmp_path, name):
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["birth", "state", "health"])
 def test_a_report_of_a_device_is_bounded_too(tmp_path, kind):
-    """16 MB of runtimes are no birth."""
+    """A birth message with 16 MB of runtimes is rejected."""
     document = {
         "device": "pi-1",
         "fleet": "lab",
@@ -181,7 +187,7 @@ def reports(device):
 @pytest.mark.nightly
 @pytest.mark.mosquitto
 def test_a_collector_with_ten_thousand_boards_takes_at_most_125_mb(tmp_path):
-    """Each reports itself and its health and sends four records; the peak counts."""
+    """Each board reports itself and its health and sends four records; the peak counts."""
     with (
         started(mosquitto(tmp_path, *TUNED)) as address,
         CollectorProcess(tmp_path / "ledger", "--broker", str(address)) as collector,

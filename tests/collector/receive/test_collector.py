@@ -1,4 +1,7 @@
-"""What a collector commits, receipts and acknowledges of the messages that it is brought, in which order; and what it says of itself."""
+"""Test the commits, receipts and acknowledgements of a collector, and their order.
+
+The tests also cover what it reports of itself.
+"""
 
 import pytest
 from click.testing import CliRunner
@@ -38,7 +41,10 @@ def stored(path):
 
 
 def test_a_receipt_is_sent_after_the_commit_and_the_message_acknowledged_last(path):
-    """Whoever dies between two of these steps loses nothing: the broker brings the message again, or the device sends it again."""
+    """A crash between two of these steps loses nothing.
+
+    The broker brings the message again, or the device sends it again.
+    """
     with intake(path) as bench:
         bench.watch = lambda: len(stored(path))
         bench.bring(run(1), run(2))
@@ -49,7 +55,10 @@ def test_a_receipt_is_sent_after_the_commit_and_the_message_acknowledged_last(pa
 
 
 def test_a_record_is_the_same_by_device_session_and_seq_and_by_nothing_less(path):
-    """Each of the four is another record; brought again, all are receipted again and none is stored twice."""
+    """Each of the four messages is another record.
+
+    Brought again, all are receipted again and none is stored twice.
+    """
     keys = [("pi-1", 5, 1), ("pi-1", 5, 2), ("pi-1", 6, 1), ("pi-2", 5, 1)]
     payloads = [
         (f"edgemeter/v1/lab/{device}/result", run(device=device, session=session, seq=seq))
@@ -65,7 +74,10 @@ def test_a_record_is_the_same_by_device_session_and_seq_and_by_nothing_less(path
 
 
 def test_a_receipt_names_what_is_held_and_not_the_gaps(path):
-    """In one receipt a session, batches and single records of one group; the gap stays missing until its record comes."""
+    """One receipt covers a session's batches and single records of one group.
+
+    The gap stays missing until its record comes.
+    """
     with intake(path) as bench:
         bench.bring(messages.join_records([run(1), run(2), run(4)]), run(7), run(1, session=6))
         ranges = {receipt.session: receipt.held for _, receipt in bench.receipts}
@@ -82,7 +94,10 @@ def test_a_receipt_names_what_is_held_and_not_the_gaps(path):
 
 
 def test_what_cannot_be_taken_is_quarantined_and_stops_nothing(path):
-    """Garbage, another's topic, a second record of one number: each in quarantine with its reason, acknowledged, and not receipted."""
+    """Garbage, another's topic and a repeated number are quarantined with the reason.
+
+    They are acknowledged, and not receipted.
+    """
     good, same = run(1), run(1)
     with intake(path) as bench:
         bench.bring(b"\xff" * 100, good, same, good, run(9, device="pi-2"))
@@ -112,7 +127,7 @@ def test_what_cannot_be_taken_is_quarantined_and_stops_nothing(path):
 
 
 def test_a_record_without_a_time_of_its_own_is_receipted_with_the_time_of_its_first_receipt(path):
-    """Its device's clock was never set: it learns when the record came, also by a later copy."""
+    """A device whose clock was never set learns when the record came, also by a later copy."""
     with intake(path) as bench:
         timeless = run(1, clock_synchronised=False, started_at_ns=12)
         bench.bring(timeless, run(2))
@@ -124,7 +139,10 @@ def test_a_record_without_a_time_of_its_own_is_receipted_with_the_time_of_its_fi
 
 
 def test_nothing_is_receipted_while_it_cannot_be_committed(path, monkeypatch, caplog):
-    """Reported once, as it has to be retried; unwell until it is committed, and then all is receipted, once."""
+    """The collector is unwell until the group is committed, and then all is receipted, once.
+
+    The failure is reported once, as the commit has to be retried.
+    """
     monkeypatch.setattr(collector, "RETRY_S", 0.0)
     commit, troubles = SqliteLedger.commit, []
 
@@ -145,7 +163,7 @@ def test_nothing_is_receipted_while_it_cannot_be_committed(path, monkeypatch, ca
 
 
 def test_a_collector_is_unwell_while_nothing_ends_and_is_restarted_in_the_end(path):
-    """By its clock; a pass without work counts as well.
+    """The collector's clock decides, and a pass without work counts as well.
 
     Whoever is not connected receives nothing.
     """
@@ -169,7 +187,7 @@ def test_a_collector_is_unwell_while_nothing_ends_and_is_restarted_in_the_end(pa
 
 
 def test_who_may_not_subscribe_is_unwell_and_who_may_not_publish_its_state_is_not(path, caplog):
-    """What the broker refuses is named once, until the connection is gone."""
+    """The broker's refusal is named once, until the connection is gone."""
     with intake(path) as bench:
         for refusals, is_well in (
             ([None, "Not authorized"], True),
@@ -185,7 +203,10 @@ def test_who_may_not_subscribe_is_unwell_and_who_may_not_publish_its_state_is_no
 
 
 def test_a_fight_for_one_name_at_the_broker_is_named(path, caplog):
-    """Two collectors with copies of one ledger: the broker says so, or the connection ends early again and again."""
+    """Two collectors with copies of one ledger have the same name at the broker.
+
+    The broker says so, or the connection ends early again and again.
+    """
     with intake(path) as bench:
         bench.collector.disconnected(TAKEN_OVER)
         assert [entry.levelname for entry in caplog.records] == ["ERROR"]
@@ -202,7 +223,10 @@ def test_a_fight_for_one_name_at_the_broker_is_named(path, caplog):
 
 
 def test_its_state_is_retained_at_the_broker_and_flooders_are_named_once(path, monkeypatch):
-    """With every connection, as the Will may have been published; every half minute then, and when it goes."""
+    """The state is published at every connection, as the Will may have been published.
+
+    It is repeated every half minute then, and when the collector goes.
+    """
     monkeypatch.setattr(collector, "USELESS_AT_ONCE", 1.0)
 
     def online(*flooding, lasting="retained"):
@@ -234,7 +258,7 @@ def test_its_state_is_retained_at_the_broker_and_flooders_are_named_once(path, m
 
 
 def test_a_board_that_sends_its_whole_window_again_does_not_flood(path):
-    """A thousand messages at once; who sends five times as many does."""
+    """A thousand messages at once are no flood, five times as many are."""
     with intake(path) as bench:
         for count, flooding in ((1000, []), (4000, [("pi-1",)])):
             bench.bring(*[b"garbage"] * count)
@@ -244,7 +268,7 @@ def test_a_board_that_sends_its_whole_window_again_does_not_flood(path):
 
 
 def test_messages_of_a_device_that_sends_too_much_are_acknowledged_and_counted(path, monkeypatch):
-    """They have no receipt, so that the device sends them again; the others' are taken."""
+    """The device sends them again, as they have no receipt; other devices' are taken."""
     monkeypatch.setattr("edgemeter.collector.receive.inbox.MOST_RESULTS", 2)
     with intake(path) as bench:
         bench.bring(run(1), run(2), run(3), run(4))
@@ -258,7 +282,10 @@ def test_messages_of_a_device_that_sends_too_much_are_acknowledged_and_counted(p
 
 
 def test_old_records_are_removed_as_often_as_is_due(path):
-    """At once, and every minute then; a number that is known to have been here is receipted and not stored again."""
+    """Records are removed at once, and every minute then.
+
+    A number that is known to have been here is receipted and not stored again.
+    """
     with intake(path, retention=Retention(records_days=1e-9)) as bench:
         bench.bring(run(1))
         assert stored(path) == []
@@ -271,7 +298,10 @@ def test_old_records_are_removed_as_often_as_is_due(path):
 
 
 def test_a_ledger_has_one_collector_and_a_group_a_name(path):
-    """Started twice by mistake, the second ends with what to do; the first goes on, and after it the ledger is free."""
+    """A second collector started by mistake ends with a remedy.
+
+    The first goes on, and after it the ledger is free.
+    """
     with intake(path) as bench:
         assert (bench.profile.lasting, bench.topics[0]) == (
             "persistent",
@@ -291,7 +321,7 @@ def test_a_ledger_has_one_collector_and_a_group_a_name(path):
 
 
 def test_wrong_options_are_refused_before_anything_is_touched(path):
-    """By the value; a group needs a broker that can share."""
+    """The error names the value, and a group needs a broker that can share."""
     for options, named in (
         (("--broker", "http://x"), "http://x"),
         (("--metrics", "x"), "'x'"),

@@ -18,7 +18,10 @@ def broker_threads():
 
 @pytest.mark.services
 def test_it_carries_messages_on_loopback_only_and_leaves_nothing_behind():
-    """At a free port; a port that is taken is refused; after a stop with clients connected, which may come twice, no thread is left."""
+    """The broker uses a free port, refuses a taken one, and leaves no thread after a stop.
+
+    It may be stopped twice, and with clients connected.
+    """
     before = broker_threads()
     broker = EmbeddedBroker()
     address = broker.start()
@@ -44,7 +47,10 @@ def test_it_carries_messages_on_loopback_only_and_leaves_nothing_behind():
 
 @pytest.mark.services
 def test_a_client_stays_that_connects_while_another_subscribes(monkeypatch):
-    """At each connect amqtt goes through all topics that anybody subscribed to, and failed where these became more meanwhile."""
+    """At each connect amqtt iterates over all topics that anybody subscribed to.
+
+    It failed where these became more meanwhile.
+    """
     broker = EmbeddedBroker()
     address = broker.start()
     try:
@@ -68,7 +74,7 @@ def test_a_client_stays_that_connects_while_another_subscribes(monkeypatch):
 
 @pytest.mark.services
 def test_a_goodbye_that_comes_with_the_end_of_the_line_is_read_before_it():
-    """What the broker was still sending fails then, which amqtt took for a lost client.
+    """Pending sends of the broker then fail, which amqtt took for a lost client.
 
     The Will of one that was lost is published.
     """
@@ -99,7 +105,7 @@ def test_a_goodbye_that_comes_with_the_end_of_the_line_is_read_before_it():
 
 
 def test_without_amqtt_the_extra_is_named(monkeypatch):
-    """The pip command stands in the message."""
+    """The message has the pip command."""
     monkeypatch.setitem(sys.modules, "amqtt", None)
     with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[collector\]'"):
         EmbeddedBroker().start()

@@ -1,4 +1,7 @@
-"""The feed at a real broker: acknowledged later, held back while there is no room, over TLS; and its reader, on streams cut anywhere."""
+"""Test the feed at a real broker, and its reader on streams cut anywhere.
+
+Messages are acknowledged later, held back while there is no room, and sent over TLS.
+"""
 
 import random
 import threading
@@ -72,7 +75,10 @@ def tuned(tmp_path):
 
 @pytest.mark.mosquitto
 def test_what_was_not_acknowledged_comes_again_and_what_came_meanwhile_comes_too(tuned):
-    """A collector that died before its commit gets at once what it had not committed; in a group the others had it."""
+    """A collector that died before its commit gets uncommitted messages again at once.
+
+    In a group the other collectors had them.
+    """
     address = address_of(tuned)
     numbers = [b"%d" % number for number in range(10)]
     for lasting, expected in (("persistent", [*numbers[4:], b"missed"]), ("clean", [])):
@@ -94,7 +100,10 @@ def test_what_was_not_acknowledged_comes_again_and_what_came_meanwhile_comes_too
 
 @pytest.mark.mosquitto
 def test_a_full_handler_is_sent_nothing_and_loses_nothing(tuned, monkeypatch):
-    """The socket is not read for longer than two keep-alives; answers go on, the connection stays, and then everything comes."""
+    """The connection survives two keep-alives without reading, and then everything comes.
+
+    Answers go on meanwhile.
+    """
     monkeypatch.setattr(mqtt_session, "KEEP_ALIVE_S", 1)
     handler = Handler()
     with feeding(address_of(tuned), handler) as feed:
@@ -147,7 +156,7 @@ def test_a_broker_that_dies_is_found_again_and_old_acknowledgements_are_dropped(
 @pytest.mark.needs("openssl")
 @pytest.mark.mosquitto
 def test_many_messages_come_whole_through_mtls(tmp_path):
-    """What TLS has decrypted already is read too."""
+    """Data that TLS has already decrypted is read too."""
     authority = Authority(tmp_path / "ca")
     pair = authority.signed("broker", "IP:127.0.0.1")
     files = (
@@ -177,7 +186,10 @@ def test_many_messages_come_whole_through_mtls(tmp_path):
 
 
 def came(reader, stream, *sizes, draw=random):
-    """Return the messages and other packets of a stream, read in pieces of those sizes; and the most that the reader held meanwhile."""
+    """Return the messages and other packets of a stream that is read in pieces.
+
+    The pieces have these sizes; the most that the reader held meanwhile is returned too.
+    """
     read, position, most_bytes = [], 0, 0
     while position < len(stream):
         size = draw.choice(sizes)
@@ -190,7 +202,10 @@ def came(reader, stream, *sizes, draw=random):
 
 @pytest.mark.parametrize("version", ["5", "3.1.1"])
 def test_packets_are_the_same_however_the_stream_is_cut(version):
-    """Cut anywhere, even within the length: none lost, none doubled, none changed, order kept, also with packets of other kinds between."""
+    """No packet is lost, doubled, changed or reordered.
+
+    The stream is cut anywhere, even within the length, and has packets of other kinds between.
+    """
     draw = random.Random(7)  # noqa: S311
     properties = [b"", b"\x02\x00\x00\x00\x07", b"\x26\x00\x01a\x00" + bytes([200]) + b"v" * 200]
     other_packets = [
@@ -236,7 +251,7 @@ def test_a_message_beyond_the_limit_is_cut_and_the_next_one_is_whole():
 
 
 def test_what_is_not_mqtt_ends_the_connection_and_nothing_else():
-    """A length that runs out of its packet, one of five bytes: connect anew."""
+    """A length beyond its packet, or of five bytes, requires a new connection."""
     for garbage in (
         b"\x30\x01\x00",
         b"\x32\x02\x00\x09",

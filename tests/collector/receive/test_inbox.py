@@ -15,7 +15,7 @@ def sizes(batch):
 
 
 def test_what_gathered_is_taken_in_order():
-    """A group is whatever came while the last one was committed."""
+    """A group has the messages that came while the last one was committed."""
     inbox = Inbox()
     inbox.put([message(1), message(2)])
     inbox.put([message(3), message(4), message(5)])
@@ -35,7 +35,10 @@ def test_it_is_idle_only_when_what_was_taken_is_done():
 
 
 def test_a_full_inbox_has_room_again_once_enough_is_done():
-    """Backpressure, not loss: the feed reads no more until then; one message larger than the limit still passes."""
+    """A full inbox stops the feed and loses nothing.
+
+    One message larger than the limit still passes.
+    """
     inbox = Inbox(limit_bytes=10)
     assert inbox.has_room()
     assert inbox.put([message(100, "pi-1"), message(9, "pi-2"), message(3, "pi-3")]) == []
@@ -52,7 +55,7 @@ def test_a_full_inbox_has_room_again_once_enough_is_done():
 
 
 def test_a_closed_inbox_lets_everybody_go_and_takes_nothing_more():
-    """Stopping does not hang the writer, and what is there is still committed."""
+    """Stopping does not hang the writer, and waiting messages are still committed."""
     inbox = Inbox()
     waiting = threading.Thread(target=inbox.take, args=(60,))
     waiting.start()
@@ -74,7 +77,10 @@ def devices(batch):
 
 
 def test_what_exceeds_the_share_of_a_device_is_handed_back_and_what_others_send_is_not():
-    """A third of the bytes that wait, for results and for other messages, while half is full; what is taken leaves the share."""
+    """A device's share is a third of the waiting bytes, while half is full.
+
+    It counts for results and for other messages; messages taken from the inbox leave the share.
+    """
     inbox = Inbox(limit_bytes=900)
     assert sizes(inbox.put([message(size, "bad") for size in (100, 180, 170, 1)])) == [1]
     assert (
@@ -94,7 +100,7 @@ def test_what_exceeds_the_share_of_a_device_is_handed_back_and_what_others_send_
 
 
 def test_a_device_floods_in_vain_with_messages_of_any_kind_and_size():
-    """The next of another device comes after one share at most, and the feed reads on."""
+    """Another device's next message waits for one share at most, and the feed reads on."""
     for size, kind, most_waiting in (
         (1, "state", MOST_REPORTS),
         (1, "result", MOST_RESULTS),

@@ -1,4 +1,4 @@
-"""The collector's metrics against what is known otherwise: the ledger, the messages that it was brought, a sink that is behind."""
+"""Test the collector's metrics against the ledger, its messages and a delayed sink."""
 
 import time
 import urllib.error
@@ -71,7 +71,7 @@ def health(device, fleet, waiting):
 
 
 def test_rejections_are_counted_by_reason(bench):
-    """One, two, three ... of each; a reason that never occurred is 0, and no other label exists."""
+    """Each reason has its own count; one that never occurred is 0, and no other label exists."""
     assert {
         value for (name, _), value in metrics(bench.collector).items() if name == "rejections_total"
     } == {0}
@@ -99,7 +99,10 @@ def test_rejections_are_counted_by_reason(bench):
 
 
 def test_the_latency_of_receipts_is_from_the_reading_of_a_message_to_its_receipt(bench):
-    """What was rejected has no receipt and does not count; a value belongs to the bucket of its bound."""
+    """A rejected message has no receipt and does not count.
+
+    A value belongs to the bucket of its bound.
+    """
     for seq, seconds in ((1, 1.0), (2, 2.2)):
         bench.watch = lambda seconds=seconds: setattr(bench, "now_s", bench.now_s + seconds)
         bench.bring(run(seq), b"garbage")
@@ -115,7 +118,7 @@ def test_the_latency_of_receipts_is_from_the_reading_of_a_message_to_its_receipt
 def test_the_lag_of_a_sink_is_the_age_of_the_oldest_record_that_it_does_not_have(
     bench, monkeypatch
 ):
-    """A sink that has everything has none."""
+    """A sink that has every record has no lag."""
     bench.bring(run(1))
     bench.bring(run(2))
     with SqliteLedger(bench.collector.place) as ledger:
@@ -142,7 +145,10 @@ def test_the_lag_of_a_sink_is_the_age_of_the_oldest_record_that_it_does_not_have
 def test_a_sink_that_has_everything_has_no_lag_and_what_it_refused_is_counted(
     influx_place, tmp_path
 ):
-    """A real InfluxDB that takes one of two records: in the other is a field that somebody else wrote with another type."""
+    """A real InfluxDB takes one of two records.
+
+    In the other is a field that somebody else wrote with another type.
+    """
     with closing(Bucket(influx_place.config())) as sink:
         sink.write([f"run,device=x accuracy_metric=1.5 {STARTED_AT_NS}"])
     with (
@@ -180,7 +186,7 @@ def test_the_backlog_is_what_all_devices_report(bench):
 
 
 def test_alerts_that_cannot_be_read_are_reported_not_absent(tmp_path):
-    """No alerts yet yield nothing; a damaged file is named in place of all metrics."""
+    """Without alerts there is no metric of them; a damaged file is an error that names it."""
     SqliteLedger(tmp_path / "ledger").close()
     monitored = Collector(NO_BROKER, tmp_path / "ledger")
     assert not any(name.startswith("alert_") for name, _ in metrics(monitored))
@@ -191,7 +197,7 @@ def test_alerts_that_cannot_be_read_are_reported_not_absent(tmp_path):
 
 
 def test_labels_are_escaped(bench):
-    """Whoever names a sink or a state breaks no line of the format."""
+    """The name of a sink or a state cannot break a line of the format."""
     with SqliteLedger(bench.collector.place) as ledger:
         ledger.advance('a "b"\n\\', 3)
     assert metrics(bench.collector)["sink_row", 'a "b"\n\\'] == 3
@@ -199,7 +205,10 @@ def test_labels_are_escaped(bench):
 
 @pytest.mark.services
 def test_metrics_and_health_are_served_and_what_cannot_be_is_reported(tmp_path, monkeypatch):
-    """200 while results are received, 503 with the reason while not, or while the ledger is busy; 404; a taken port."""
+    """Health is 200 while results are received, else 503 with the reason.
+
+    It is 503 too while the ledger is busy. An unknown path gives 404, and a taken port is reported.
+    """
     SqliteLedger(tmp_path / "ledger").close()
     collector = Collector(NO_BROKER, tmp_path / "ledger")
     monitor = Monitor(collector)
@@ -222,6 +231,9 @@ def test_metrics_and_health_are_served_and_what_cannot_be_is_reported(tmp_path, 
 
 @pytest.mark.services
 def test_a_collector_that_drains_nothing_loads_nothing_for_it(tmp_path):
-    """Neither numpy nor the client of InfluxDB, which are a third of its memory, by the files that it maps."""
+    """It loads neither numpy nor InfluxDB's client, which are a third of its memory.
+
+    The files that it maps show that.
+    """
     with CollectorProcess(tmp_path / "ledger", "--port", "0") as collector:
         assert "/numpy/" not in Path(f"/proc/{collector.process.pid}/maps").read_text()

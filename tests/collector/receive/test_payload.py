@@ -28,7 +28,7 @@ def admit(payload):
 
 
 def test_every_form_of_the_wire_arrives_whole(tmp_path):
-    """One or several, plain or compressed: the ledger holds the same records."""
+    """The ledger has the same records for one or several, plain or compressed."""
     for count, is_compressed in itertools.product((1, 3), (False, True)):
         with table_row(count, is_compressed):
             sent = [make_record(session=5, seq=seq) for seq in range(1, count + 1)]
@@ -42,7 +42,7 @@ def test_every_form_of_the_wire_arrives_whole(tmp_path):
 
 
 def test_what_is_compressed_and_damaged_is_rejected_with_a_reason():
-    """Cut, altered, or only its first byte."""
+    """The payload is cut, altered, or has only its first byte."""
     compressed = zlib.compress(encoded())
     for payload in (
         b"x",
@@ -56,7 +56,10 @@ def test_what_is_compressed_and_damaged_is_rejected_with_a_reason():
 
 
 def test_text_just_at_its_limit_is_taken_and_one_more_is_not():
-    """The bound is on what comes out, whatever the ratio: 24 MiB with raw samples, 2 MiB of many records, 1 MiB else."""
+    """The limit applies to the expanded text, whatever the ratio.
+
+    It is 24 MiB with raw samples, 2 MiB of many records, and 1 MiB else.
+    """
     limits = {
         b'{"samples":[': wire.LONGEST_TEXT_BYTES,
         b" [": wire.LONGEST_BATCH_BYTES,
@@ -77,7 +80,10 @@ def test_text_just_at_its_limit_is_taken_and_one_more_is_not():
 
 
 def test_a_record_whose_clock_never_came_right_is_stamped_on_receipt_and_marked(tmp_path):
-    """A board that thinks it is 1970: the ledger has the time of receipt, and who set it; a clock that was right is left alone."""
+    """A board in 1970 gets the time of receipt in the ledger, and who set it.
+
+    A clock that was right is left alone.
+    """
     for many in (1, 2):
         with table_row(many):
             wrong = [
@@ -103,7 +109,7 @@ def test_a_record_whose_clock_never_came_right_is_stamped_on_receipt_and_marked(
 
 
 def test_hostile_payloads_end_in_the_quarantine(tmp_path):
-    """Plain or compressed: never among the records, never a crash."""
+    """Plain or compressed, such a payload is never among the records and causes no crash."""
     with SqliteLedger(tmp_path / "ledger") as ledger:
         for name, make in HOSTILE.items():
             before, payload = ledger.quarantined_count(), make()
@@ -117,7 +123,10 @@ def test_hostile_payloads_end_in_the_quarantine(tmp_path):
 
 
 def test_a_record_may_be_large_in_its_samples_and_in_nothing_else(monkeypatch):
-    """Raw samples of any size; conditions, keys or unknown fields of megabytes, and thousands of series, are no record."""
+    """Raw samples may have any size.
+
+    Conditions, keys or unknown fields of megabytes, and thousands of series, are no record.
+    """
     monkeypatch.setattr(wire, "LARGEST_HEAD_BYTES", 20_000)
     monkeypatch.setattr(wire, "MOST_SERIES", 3)
     series = b'{"name":"latency","unit":"ns","dtype":"<u4","count":0,"data":"%s"}'
@@ -141,7 +150,10 @@ def test_a_record_may_be_large_in_its_samples_and_in_nothing_else(monkeypatch):
 
 
 def test_one_record_travels_alone_and_several_as_a_list():
-    """Join and split are each other's inverse; a list of anything else, or of too many, is refused as a whole."""
+    """Join and split are inverse to each other.
+
+    A list of anything else, or of too many, is refused as a whole.
+    """
     first, two = b'{"schema": 1, "id": "a"}', b'{"schema":1,"id":"b","x":[1, 2]}'
     assert messages.join_records([first]) == first
     assert wire.split_records(first) == [first]

@@ -1,4 +1,7 @@
-"""Facts about the runs of a case as columns: they are those of the records, and are chosen as single runs would be."""
+"""Test the runs of a case as columns.
+
+They equal those of the records, and are chosen as single runs would be.
+"""
 
 import math
 
@@ -25,7 +28,7 @@ def case_of(store):
 
 
 def test_columns_hold_what_the_records_have():
-    """Every figure, verdict and subject of records of random content, in the order of their start."""
+    """Random records give every figure, verdict and subject, in the order of their start."""
     records = oldest_first(random_record(seed) for seed in range(60))
     for run, record in zip(
         MemoryStore(records).select("TRUE"), judged_together(records), strict=True
@@ -50,7 +53,7 @@ def test_columns_hold_what_the_records_have():
 
 
 def test_the_runs_that_count_are_those_that_single_runs_would_give():
-    """Three that are ok, or all; of two meters the newest's, which the newest run may lack."""
+    """Three ok runs count, or all; of two meters the newest one, which the newest run may lack."""
     busy = violating("disturbed", "busy-machine")
     for verdicts in ([None] * 5, [None, busy, None, None, busy], [busy, None, None, busy, busy]):
         for meters in ((0, 0, 0, 0, 0), (0, 1, 0, 1, 2), (1, 1, 0, 0, 0), (2, 2, 2, 2, 2)):
@@ -74,7 +77,7 @@ def test_the_runs_that_count_are_those_that_single_runs_would_give():
 
 
 def test_a_run_that_came_twice_is_there_once(tmp_path):
-    """Under another number; an invalid one is not among those that can be compared."""
+    """The run came again under another number; invalid runs cannot be compared."""
     path = tmp_path / "ledger.sqlite"
     runs = [
         make_run(id=name, session=1, seq=seq, started_at_ns=10**18 + seq)
@@ -87,7 +90,7 @@ def test_a_run_that_came_twice_is_there_once(tmp_path):
 
 
 def test_every_kind_of_ledger_gives_the_same_columns(ledger_place):
-    """Verdicts, siblings and what is absent, as records in memory give them."""
+    """Verdicts, siblings and absent values are those of records in memory."""
     records = [
         make_run(
             id=f"a{seq}", session=3, seq=seq, session_started_at_ns=5, p50_ms=10.0 + 9 * (seq == 4)
@@ -110,7 +113,7 @@ def test_every_kind_of_ledger_gives_the_same_columns(ledger_place):
 
 
 def test_a_figure_that_no_run_has_is_absent():
-    """Of all columns, in each run."""
+    """The figure is absent from all columns, in each run."""
     (run,) = MemoryStore([make_run(energy=None)]).select("TRUE")
     assert {
         name for name in VALUE_COLUMNS if name.startswith("energy") and run.value(name) is not None

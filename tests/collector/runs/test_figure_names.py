@@ -7,7 +7,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_a_figure_is_called_by_its_name_its_stem_its_title_or_its_metric():
-    """In any case, with blanks, hyphens or underscores; and as sentences call it."""
+    """Any case is valid, with blanks, hyphens or underscores, and as sentences call it."""
     for text, name in (
         ("latency_p99_ms", "latency_p99_ms"),
         ("latency-p99", "latency_p99_ms"),
@@ -25,7 +25,7 @@ def test_a_figure_is_called_by_its_name_its_stem_its_title_or_its_metric():
 
 
 def test_who_calls_a_figure_by_no_name_of_it_is_told_the_titles():
-    """Only of those that are meant."""
+    """The error lists only the titles of the figures that may be meant."""
     with pytest.raises(
         ConfigError, match="'speed' is not a figure: there are p50, latency, energy"
     ):
@@ -33,7 +33,7 @@ def test_who_calls_a_figure_by_no_name_of_it_is_told_the_titles():
 
 
 def test_the_part_of_a_figure_stands_before_its_unit():
-    """`latency_p50_low_ms`, as a comparison has it."""
+    """A comparison has it so, for example in `latency_p50_low_ms`."""
     for name, expected in (
         ("latency_p50_ms", "latency_p50_low_ms"),
         ("throughput_per_s", "throughput_low_per_s"),

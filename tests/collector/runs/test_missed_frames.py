@@ -29,7 +29,10 @@ CURVE = Sustained(interval_s=0.5, points=(CurvePoint(clock_hz=2e9), CurvePoint(c
 
 
 def test_missed_frames_have_a_reason_each_and_stand_in_rows():
-    """Two dropped, one that waited, one for which the model was too slow; the clock is that of the time."""
+    """Two frames were dropped, one waited, and for one the model was too slow.
+
+    The clock is that of the time.
+    """
     missed = missed_frames(make_record(steady=STEADY, samples=SERIES, sustained=CURVE))
     assert (missed.frames, missed.dropped, missed.waited, missed.too_slow) == (10, 2, 1, 1)
     assert missed_frames(make_record(steady=STEADY, samples=())) is None
@@ -37,7 +40,10 @@ def test_missed_frames_have_a_reason_each_and_stand_in_rows():
 
 
 def test_a_frame_for_which_edgemeter_woke_up_late_waited_for_no_other():
-    """Frame 5 arrives 70 ms after the answer before it, its call begins 40 ms later and takes 30 of 60 ms."""
+    """Frame 5 arrives 70 ms after the answer before it.
+
+    Its call begins 40 ms later and takes 30 of 60 ms.
+    """
     late_ms = np.where(NUMBERS == 5, 40, 0)
     changed = {"query_start": NUMBERS * 100 + WAITED_MS + late_ms, "latency": LATENCY_MS + late_ms}
     series = tuple(
@@ -50,7 +56,10 @@ def test_a_frame_for_which_edgemeter_woke_up_late_waited_for_no_other():
 
 
 def test_frames_that_still_waited_after_the_schedule_were_given_up():
-    """Of ten frames 8 and 9 were never begun and came after the last answer: no newer one took their place."""
+    """Of ten frames 8 and 9 were never begun, and no newer one took their place.
+
+    They came after the last answer.
+    """
     series = tuple(samples.pack(part.name, "ns", samples.unpack(part)[:6]) for part in SERIES)
     steady = make_steady(rate_per_s=10.0, frames=10, dropped=4, late=2, missed_ratio=0.6)
     missed = missed_frames(make_record(steady=steady, samples=series))
@@ -58,7 +67,7 @@ def test_frames_that_still_waited_after_the_schedule_were_given_up():
 
 
 def test_the_command_explains_a_steady_run(tmp_path, monkeypatch):
-    """In words and as JSON."""
+    """The explanation is in words and in JSON."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
     fill(
         tmp_path / "ledger.sqlite",

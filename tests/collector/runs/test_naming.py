@@ -12,7 +12,7 @@ def test_a_case_that_no_other_is_called_like_has_the_short_name():
 
 
 def test_no_two_cases_have_one_name():
-    """Whatever they differ in, by the fewest parts."""
+    """Names differ by the fewest parts, whatever the cases differ in."""
     keys = [
         key_of(run)
         for run in (

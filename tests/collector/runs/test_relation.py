@@ -1,4 +1,7 @@
-"""How two cases relate: what must be equal, what is marked, and the projections of their identity."""
+"""Test how two cases relate.
+
+The tests cover the fields that must be equal, the marks, and the projections of the identity.
+"""
 
 from edgemeter.agent.contract.case_identity import FIELD, FIELDS, key_of
 from edgemeter.agent.contract.series import SERIES_FIELDS, SeriesKey, series_of
@@ -10,7 +13,10 @@ from tests.fixtures.rows import table_row
 
 
 def test_a_difference_in_any_field_makes_another_hash():
-    """But device and fleet, which it leaves out; another hash would begin every line in Grafana anew."""
+    """The hash leaves out only device and fleet.
+
+    Another hash would begin every line in Grafana anew.
+    """
     for name in FIELD:
         with table_row(name):
             hashes = {points.case_hash(key) for key in keys_of(name)}
@@ -19,7 +25,7 @@ def test_a_difference_in_any_field_makes_another_hash():
 
 
 def test_what_must_be_alike_is_unlike_where_it_differs():
-    """The relation names the field; what is not known of one case is no difference."""
+    """The relation names the field; a value unknown for one case is no difference."""
     for field in FIELDS:
         if field.rule != "equal":
             continue
@@ -32,7 +38,7 @@ def test_what_must_be_alike_is_unlike_where_it_differs():
 
 
 def test_a_quantisation_matters_only_where_it_bears_on_the_work():
-    """That of a language model."""
+    """It matters only for a language model."""
     language = {"generation": make_generation()}
     key, other = (
         key_of(make_record(**language, precision=precision)) for precision in ("q4_0", "q8_0")
@@ -42,7 +48,7 @@ def test_a_quantisation_matters_only_where_it_bears_on_the_work():
 
 
 def test_what_may_differ_is_marked_with_both_values():
-    """But for a power mode that only one of two boards has."""
+    """The exception is a power mode that only one of two boards has."""
     for field in MARKED:
         with table_row(field.mark):
             key, other = keys_of(field.name)
@@ -55,12 +61,15 @@ def test_what_may_differ_is_marked_with_both_values():
 
 
 def test_what_runtimes_call_a_precision_is_in_its_class():
-    """Weights in 8 bits alone are compared with 8 bits throughout, by the name that a file's precision has."""
+    """Weights in 8 bits alone are compared with 8 bits throughout.
+
+    A file's precision gives the name.
+    """
     assert precision_class("int8-dynamic") == precision_class("int8") == "8-bit integer"
 
 
 def test_other_keys_are_projections_of_the_identity():
-    """A field that is new in the table is missed here."""
+    """This test fails for a new field that the table of projections lacks."""
     assert set(SeriesKey.__struct_fields__) == {*SERIES_FIELDS, "board"}
     key = key_of(make_record())
     assert series_of(make_record()).settings == key.settings

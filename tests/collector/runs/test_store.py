@@ -18,7 +18,10 @@ from tests.fixtures.rows import table_row
 
 
 def test_ledgers_and_documents_are_recognised_by_their_content_and_read_oldest_first(tmp_path):
-    """The order is that of measuring, not of arrival; raw samples stay away unless they are asked for; two are read as one store."""
+    """The order is that of measuring, not of arrival, and two are read as one store.
+
+    Raw samples are read only on request.
+    """
     path = tmp_path / "anything"
     later, earlier = (
         make_record(session=1, seq=1, started_at_ns=20),
@@ -42,7 +45,7 @@ def test_ledgers_and_documents_are_recognised_by_their_content_and_read_oldest_f
 
 
 def test_a_store_in_memory_closes_its_database():
-    """With the last reference to it: Python 3.13 warns of every connection that nobody closed."""
+    """The last reference closes it, since Python 3.13 warns of every connection left open."""
     store = MemoryStore([make_run()])
     connection = store._connection
     assert connection.execute("SELECT count(*) FROM runs").fetchone() == (1,)
@@ -80,7 +83,7 @@ def test_what_lies_in_the_quarantine_is_left_out_with_its_reason(tmp_path):
 
 
 def test_a_run_of_a_newer_schema_is_left_out_and_the_others_are_read(tmp_path):
-    """One record from tomorrow does not hide today's; where none can be read that is an error."""
+    """One newer record does not hide the others; it is an error only if none can be read."""
     newer = msgspec.json.decode(contract_record.encode(make_run(id="newer")))
     newer["schema"] = 99
     path = tmp_path / "runs.json"
@@ -102,7 +105,7 @@ def test_a_run_of_a_newer_schema_is_left_out_and_the_others_are_read(tmp_path):
 
 
 def test_a_file_that_is_not_ours_is_named(tmp_path):
-    """Whatever it is: a text, a file that is absent, a folder, a broker."""
+    """The file may be a text, an absent file, a folder or a broker."""
     for content in (
         b"",
         b"hello",
@@ -123,7 +126,7 @@ def test_a_file_that_is_not_ours_is_named(tmp_path):
 
 
 def test_a_database_of_somebody_else_is_refused_and_left_as_it_was(tmp_path):
-    """It is not turned into a ledger."""
+    """The database is not turned into a ledger."""
     path = tmp_path / "photos.db"
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE photos (name TEXT)")

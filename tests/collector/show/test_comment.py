@@ -21,7 +21,10 @@ def rows_of(text):
 
 
 def test_each_comparison_has_its_comment():
-    """The outcome of the gate, the table with value and change, what fails and why, what is left out."""
+    """The comment has the gate's outcome, the table, failures with reason, and omissions.
+
+    The table has value and change.
+    """
     texts = [
         f"## {name}\n{to_markdown(comparison, SIDES)}"
         for name, comparison in comparisons()
@@ -34,7 +37,7 @@ def test_each_comparison_has_its_comment():
 
 
 def test_the_mark_and_the_outcome_come_first_and_the_worst_case():
-    """So that it can be found again, and read in a second."""
+    """The comment can then be found again, and read in a second."""
     before = [*make_side(agent="1"), *make_side(agent="1", start=50, model="other")]
     after = [
         *make_side(agent="2", seed=2, start=100),
@@ -53,7 +56,7 @@ def test_the_mark_and_the_outcome_come_first_and_the_worst_case():
 
 
 def test_a_figure_has_its_interval_and_a_disturbed_run_its_reason():
-    """As in the table of a terminal."""
+    """Both are as in the table on a terminal."""
     after = make_side(agent="2", seed=2, start=100, verdict=violating("disturbed", "throttled"))
     text = to_markdown(changed(make_side(agent="1"), after), SIDES)
     assert "12.0 ± 3% → 12.0 ms ± 3%" in text
@@ -62,7 +65,7 @@ def test_a_figure_has_its_interval_and_a_disturbed_run_its_reason():
 
 @pytest.mark.nightly
 def test_a_comment_is_never_too_long_to_post():
-    """2,000 cases: the worst come first, the others are counted."""
+    """The worst of 2,000 cases come first, and the others are counted."""
     sides = [
         [
             run
@@ -87,7 +90,7 @@ def test_texts_from_devices_are_only_text():
 
 
 def test_where_nothing_is_on_both_sides_the_comment_says_how_there_is_a_baseline():
-    """And which case has none; a gate on it is inconclusive."""
+    """The comment names the case without a baseline, and a gate on it is inconclusive."""
     assert (
         len(changed(make_side(agent="1", runs=1), make_side(agent="2", start=9, model="b")).rows)
         == 2
@@ -102,7 +105,7 @@ def test_where_nothing_is_on_both_sides_the_comment_says_how_there_is_a_baseline
 
 
 def test_of_two_cases_that_are_called_alike_only_the_one_that_fails_is_blamed():
-    """The same model with 1 thread and with 4: each has a name and findings of its own."""
+    """The same model with 1 and with 4 threads has two names, each with its own findings."""
     before = [*make_side(agent="1", threads=1), *make_side(agent="1", start=50, threads=4)]
     after = [
         *make_side(agent="2", start=100, threads=1),

@@ -27,7 +27,10 @@ def printed(comparison, width=200):
 
 
 def test_each_comparison_has_its_table():
-    """At most 100 columns: latency, accuracy and energy first; below it what was chosen, what became of limits, and what to know."""
+    """The table has at most 100 columns, with latency, accuracy and energy first.
+
+    Below it are the choice, the outcome of limits, and notes.
+    """
     texts = [
         f"## {name}\n" + "".join(f"{line.rstrip()}\n" for line in printed(comparison, 100))
         for name, comparison in comparisons()
@@ -50,7 +53,7 @@ def test_no_line_of_a_table_is_wider_than_the_terminal():
 
 
 def test_a_narrow_terminal_keeps_latency_accuracy_and_energy():
-    """The memory goes first."""
+    """The column of the memory goes first."""
     (comparison,) = [
         comparison for name, comparison in comparisons() if name == "faster and less accurate"
     ]
@@ -59,7 +62,10 @@ def test_a_narrow_terminal_keeps_latency_accuracy_and_energy():
 
 
 def test_a_full_table_keeps_names_speeds_and_verdicts():
-    """Five cases with long names, energies and a disturbed one: what is left out is said, and no two names are alike."""
+    """Five cases have long names, energies and a disturbed one.
+
+    Omissions are stated, and no two names are alike.
+    """
     name = "efficientdet_lite{}_int8_per_channel_metadata_2018_06_29.tflite"
     busy = {"verdict": violating("disturbed", "busy-machine")}
     detectors = [
@@ -87,7 +93,7 @@ def test_a_full_table_keeps_names_speeds_and_verdicts():
 
 
 def test_one_line_says_what_changes_between_days_include():
-    """And none of changes within a session."""
+    """Changes within a session have no such line."""
     for later_s, between in (
         (100, ""),
         (2 * 86_400, "changes between days include an assumed scatter of 2% between days"),
@@ -102,7 +108,10 @@ def test_one_line_says_what_changes_between_days_include():
 
 
 def test_the_same_requests_with_one_output_token_show_the_energy_of_decoding():
-    """60 mJ and 15 mJ of eleven tokens and one: 4.5 mJ by each of ten more; the energy per token of the two is not compared."""
+    """60 mJ and 15 mJ of eleven tokens and one give 4.5 mJ for each of ten more.
+
+    The energy per token of the two is not compared.
+    """
     prefill = language_runs(2, 100.0, 20.0, energy_factor=0.25, spread=0.0)
     prefill = [
         structs.replace(run, generation=structs.replace(run.generation, output_tokens=1))
@@ -118,7 +127,7 @@ def test_the_same_requests_with_one_output_token_show_the_energy_of_decoding():
 
 
 def test_no_sign_is_explained_that_the_table_lacks():
-    """Wide intervals stand without ±, and are those of a case by itself as well."""
+    """Wide intervals have no ±, and neither have those of a case by itself."""
     sides = [
         make_side(agent="1", seed=seed, runs=3, spread=0.3, precision=precision)
         for seed, precision in ((1, "fp32"), (2, "int8"))
@@ -132,7 +141,7 @@ def test_no_sign_is_explained_that_the_table_lacks():
 
 
 def test_two_cases_of_which_each_is_better_in_part_are_told_how_to_choose():
-    """Where none is, nothing is to be chosen."""
+    """Where no figure is worse, the reader is not asked to choose."""
     base = make_side(agent="1")
     for of_other, is_told in (
         ({"factor": 0.5, "ap": 0.6}, True),
@@ -150,7 +159,7 @@ def test_two_cases_of_which_each_is_better_in_part_are_told_how_to_choose():
 
 
 def test_the_memory_that_no_limit_decides_is_in_parentheses():
-    """It is no part of the answer; with a limit it is."""
+    """The memory is no part of the answer unless it has a limit."""
     less = [
         structs.replace(run, memory=structs.replace(run.memory, peak_mb=0.7 * run.memory.peak_mb))
         for run in make_side(agent="2")
@@ -166,7 +175,7 @@ def test_the_memory_that_no_limit_decides_is_in_parentheses():
 
 
 def test_a_piped_table_is_as_wide_as_a_terminal_s(capsys):
-    """For grep and awk, a case a line."""
+    """A piped table has a line a case, for grep and awk."""
     (comparison,) = [comparison for name, comparison in comparisons() if name == "much slower"]
     show_comparison(comparison, wide_console())
     lines = capsys.readouterr().out.splitlines()
@@ -187,7 +196,7 @@ def test_text_of_a_record_is_neither_markup_nor_an_escape_sequence():
 
 
 def test_of_hundreds_of_cases_as_many_are_shown_as_anybody_reads():
-    """The reference first, of each model; the comparison itself keeps all."""
+    """The reference of each model comes first; the comparison itself keeps all."""
     runs = [
         make_run(f"pi-{number:03}", model=model) for number in range(100) for model in ("a", "b")
     ]
@@ -199,7 +208,7 @@ def test_of_hundreds_of_cases_as_many_are_shown_as_anybody_reads():
 
 
 def test_of_many_groups_each_has_some_rows():
-    """What is printed of a fleet fits on a few screens, however many models it runs."""
+    """The output of a fleet fits on a few screens, however many models it runs."""
     models = [f"model-{number:02}" for number in range(10)]
     runs = [make_run(f"pi-{number:03}", model=model) for number in range(20) for model in models]
     short = shortened(compare_runs(*runs, *(make_reference(model=model) for model in models)))
@@ -208,7 +217,10 @@ def test_of_many_groups_each_has_some_rows():
 
 
 def test_the_rows_that_are_shown_differ_most_from_the_reference():
-    """Much slower or much faster, in the order in which all rows stand; a case that is not ranked gives way."""
+    """They are much slower or much faster, in the order of all rows.
+
+    A case that is not ranked is left out first.
+    """
     usual = [make_run(f"pi-{number:03}", p50_ms=10.0) for number in range(2 * ROWS_SHOWN)]
     runs = [
         *usual,

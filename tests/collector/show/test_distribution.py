@@ -8,13 +8,16 @@ from tests.fixtures.comparison_factory import make_run
 
 
 def steps_of(latencies, steps):
-    """Return the steps (latency, share at most as slow) of the chart of a run with these latencies."""
+    """Return the steps of the chart of a run with these latencies.
+
+    A step is a latency and the share of queries at most as slow.
+    """
     table = distribution_chart(make_run(p50_ms=99.0, latencies_ms=latencies), steps).table
     return list(table.rows)
 
 
 def test_shares_are_computed_from_the_raw_samples():
-    """Not from the medians of the record, which may be anything."""
+    """The medians of the record, which may be anything, are not used."""
     steps = steps_of(list(range(1, 101)), 1000)
     assert np.array(steps) == pytest.approx(
         np.array([(value, value / 100) for value in range(1, 101)])
@@ -30,7 +33,7 @@ def test_of_many_queries_the_fastest_and_the_slowest_are_among_the_steps():
 
 
 def test_without_usable_samples_there_is_no_distribution():
-    """Absent, another series, damaged, or nothing above zero."""
+    """The samples are absent, of another series, damaged, or not above zero."""
     for series in (
         (),
         (record.Series(name="power", unit="mW", dtype="<u4", count=2, data="eJxjYGBgAAAABAAB"),),

@@ -3,7 +3,10 @@ from tests.fixtures.comparison_factory import compare_runs, make_reference, make
 
 
 def test_series_are_devices_where_there_are_several_and_runtimes_on_one():
-    """The colour shows what differs; the reference is always the star, and every shape has a sign."""
+    """The colour shows the difference between series.
+
+    The reference is always the star, and every shape has a sign.
+    """
     comparison = compare_runs(make_run(), make_run(runtime="litert"), make_reference())
     several = compare_runs(make_run(), make_run(device="pi-2"), make_reference())
     assert series_style.assign_styles(comparison.rows).names == ("litert", "onnx")
@@ -15,7 +18,7 @@ def test_series_are_devices_where_there_are_several_and_runtimes_on_one():
 
 
 def test_the_cases_of_one_device_alone_are_series():
-    """Nothing is compared with them: they are no star, but what differs has a colour each."""
+    """Nothing is compared with them, so they are no star, but each has a colour."""
     alone = compare_runs(make_run(), make_run(runtime="litert"), reference="pi-1")
     styles = series_style.assign_styles(alone.rows)
     assert styles.names == ("litert", "onnx")

@@ -1,4 +1,7 @@
-"""Facts about the words of a comparison: its sentence, its choice and gate, and its figures; one interval each, the one that decides."""
+"""Test the words of a comparison: its sentence, its choice and gate, and its figures.
+
+Each has one interval, the one that decides.
+"""
 
 import math
 import random
@@ -34,7 +37,10 @@ from tests.fixtures.snapshot import same_as_snapshot
 
 
 def test_each_comparison_has_its_sentence():
-    """What is better, what is worse, what does not differ, what is open and what would decide it."""
+    """The sentence says which figures are better, worse, equal or open.
+
+    It also says how many runs would decide an open one.
+    """
     same_as_snapshot(
         "comparison-sentences",
         "".join(f"{name}\n    {headline(comparison)}\n" for name, comparison in comparisons()),
@@ -42,7 +48,7 @@ def test_each_comparison_has_its_sentence():
 
 
 def test_several_cases_are_counted_by_their_outcome():
-    """Those with letters are named; one is recommended only where no other is similar."""
+    """Cases with letters are named; one is recommended only where no other is similar."""
     base = make_side(agent="1")
     slow = [
         make_side(agent="1", seed=seed, model=name, factor=1.2)
@@ -61,7 +67,7 @@ def test_several_cases_are_counted_by_their_outcome():
 
 
 def test_what_does_not_compare_has_one_reason():
-    """And no interval."""
+    """A figure that does not compare has no interval."""
     runs = make_side(agent="1", seed=2, scenario="offline")
     (row,) = in_turn(
         make_side(agent="1"), [make_run(precision="int8", ap=None, energy=None, p50_ms=None)]
@@ -73,7 +79,7 @@ def test_what_does_not_compare_has_one_reason():
 
 
 def test_nothing_to_compare_is_said():
-    """Without a run, and without another case."""
+    """The text exists without a run, and without another case."""
     assert headline(Comparison("A", ())) == "No run could be compared."
     assert (
         headline(in_turn(make_side(agent="1"))) == "There is nothing to compare the reference with."
@@ -81,7 +87,10 @@ def test_nothing_to_compare_is_said():
 
 
 def test_what_keeps_its_limit_is_not_called_inconclusive():
-    """Heading, gate and sentence agree; a figure that has no limit is told apart from those that have one."""
+    """Heading, gate and sentence agree.
+
+    A figure without a limit is reported apart from those with one.
+    """
     noisy = {"spread": 0.03}
     comparison = changed(
         make_side(agent="1", **noisy),
@@ -104,7 +113,7 @@ def test_what_keeps_its_limit_is_not_called_inconclusive():
 
 
 def test_a_limit_below_what_matters_is_what_matters():
-    """An answer does not say of one change that it is inconclusive and that there is no difference."""
+    """No answer calls one change both inconclusive and no difference."""
     comparison = changed(
         make_side(agent="1"), make_side(agent="2", seed=2, start=100, factor=1.005), "slower:0.5%"
     )
@@ -115,7 +124,7 @@ def test_a_limit_below_what_matters_is_what_matters():
 
 
 def test_what_a_choice_goes_by_is_decided_once():
-    """The change that the sentence says is the one by which cases are similar, in either direction."""
+    """The change in the sentence is the one by which cases are similar, either way."""
     noisy = {"spread": 0.03}
     base, other = (
         make_side(agent="1", **noisy),
@@ -182,7 +191,7 @@ def test_what_a_choice_goes_by_is_decided_once():
     ],
 )
 def test_a_finding_has_the_change_that_decides_it(limits, of_new, first, words):
-    """By how much it is worse, counted as the limit is."""
+    """The finding says by how much the figure is worse, counted as the limit is."""
     comparison = changed(
         make_side(agent="1"), make_side(agent="2", seed=2, start=100, **of_new), limits
     )
@@ -192,7 +201,7 @@ def test_a_finding_has_the_change_that_decides_it(limits, of_new, first, words):
 
 
 def test_an_inconclusive_gate_names_its_limits_and_what_would_decide_them():
-    """How many more runs; or why nothing can be judged."""
+    """The gate says how many more runs would decide, or why nothing can be judged."""
     for of_new, words in (
         ({"runs": 3, "spread": 0.1}, r"about \d+ more runs would decide"),
         ({"runs": 1}, r"3 runs give an interval"),
@@ -211,7 +220,7 @@ def test_an_inconclusive_gate_names_its_limits_and_what_would_decide_them():
 
 
 def test_without_an_interval_a_limit_says_how_many_runs_give_one():
-    """How many would decide nothing shows; a gate and a requirement say the same."""
+    """Nothing shows how many runs would decide; a gate and a requirement agree."""
     comparison = changed(
         make_side(agent="1"), make_side(agent="2", seed=2, start=100, runs=2), "energy:5%"
     )
@@ -230,7 +239,7 @@ def test_without_an_interval_a_limit_says_how_many_runs_give_one():
 
 
 def test_no_finding_that_is_printed_contradicts_its_outcome():
-    """Near a limit there are as many digits as tell the interval from it."""
+    """Near a limit there are enough digits to distinguish the interval from it."""
     outcomes = set()
     for number in range(60):
         factor = 1.045 + 0.0003 * number
@@ -250,7 +259,7 @@ def test_no_finding_that_is_printed_contradicts_its_outcome():
 
 
 def test_a_recommended_accuracy_is_the_highest():
-    """Unlike a latency."""
+    """A recommended latency, in contrast, is the lowest."""
     comparison = in_turn(
         make_side(agent="1"),
         make_side(agent="1", seed=2, precision="int8", ap=0.6),
@@ -263,7 +272,10 @@ def test_a_recommended_accuracy_is_the_highest():
 
 
 def test_a_choice_names_what_is_recommended_and_what_is_similar():
-    """With the interval of each requirement; a case whose energy another meter scope saw is undecided, with the reason."""
+    """Each requirement has its interval.
+
+    A case whose energy was read at another meter scope is undecided, with the reason.
+    """
     base = make_side(agent="1")
     similar = make_side(agent="1", seed=3, precision="fp16")
     slow = make_side(agent="1", seed=4, precision="int8", factor=2, energy_factor=1.5)
@@ -290,7 +302,10 @@ def values(*numbers):
 
 
 def ratio(value, error, units=5):
-    """Return the decision on a latency that is so many times the reference's, with a standard error of its logarithm."""
+    """Return the decision on a latency that is so many times the reference's.
+
+    It has a standard error of its logarithm.
+    """
     return decide(Evidence(math.log(value), error, units - 1, units, "run"), 0.95, 0.03, "lower")
 
 
@@ -309,12 +324,12 @@ def over(unit, value, error):
     ],
 )
 def test_a_figure_has_its_interval_from_three_runs_on(name, numbers, unit, text):
-    """One that is wide has its ends."""
+    """A wide interval is shown by its ends."""
     assert figure_text(figure(name), figure_of_values(values(*numbers)), unit) == text
 
 
 def test_an_accuracy_has_its_bounds():
-    """And what was not measured has no value."""
+    """A figure that was not measured has no value."""
     scored = figure_of_values(values(0.40, 0.41, 0.42), "points")
     assert figure_text(figure("accuracy_value"), scored) == "0.410 (0.385 to 0.435)"
     assert figure_text(figure("accuracy_value"), None) == "-"
@@ -377,7 +392,10 @@ def test_an_accuracy_has_its_bounds():
 def test_a_change_has_the_interval_that_decides_it_and_its_outcome(
     decision, text, interval, outcome
 ):
-    """In per cent, from a factor of two on in times; what is not decided says how many more runs would."""
+    """A change is in per cent, and in times from a factor of two on.
+
+    An undecided one says how many more runs would decide it.
+    """
     with_interval = f"{text}{f' ({interval})' if interval else ''}"
     name = LATENCY if decision.scale == "ratio" else ACCURACY
     assert (
@@ -395,7 +413,7 @@ def test_only_a_latency_is_so_many_times_as_long_or_as_fast():
 
 
 def test_no_interval_that_is_printed_contradicts_its_outcome():
-    """Near no change and near the margin there are as many digits as tell on which side a bound lies."""
+    """Near no change and near the margin enough digits show the side of a bound."""
     chance = random.Random(1)  # noqa: S311 - the same decisions every time, no secret
     for _ in range(2000):
         is_ratio = chance.random() < 0.6
@@ -428,7 +446,7 @@ def test_no_interval_that_is_printed_contradicts_its_outcome():
 
 
 def test_a_confidence_that_is_not_95_is_written():
-    """What is almost sure is not written as sure."""
+    """A confidence near 100% is not written as 100%."""
     assert [
         confidence_text(*pair) for pair in ((0.975,), (0.95, 1 - 0.05 / 3), (1 - 0.05 / 2000,))
     ] == ["97.5%", "95% to 98.3%", "99.997%"]

@@ -7,7 +7,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_a_file_that_is_no_store_is_not_annotated(tmp_path):
-    """One line, and nothing is made beside it."""
+    """The error is one line, and nothing is made beside the file."""
     for content in (b"some notes", b"", b"SQLite format 3\0 and no more"):
         with table_row(content):
             store = tmp_path / "notes.txt"

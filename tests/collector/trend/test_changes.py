@@ -30,7 +30,10 @@ def test_a_new_firmware_is_one_change_at_the_first_run_that_has_it():
 
 
 def test_records_that_come_late_change_nothing():
-    """An outbox that was cut off for days delivers the old after the new, and a change back is not lost."""
+    """An outbox that was cut off for days delivers old records after new ones.
+
+    A change back is not lost.
+    """
     of_day = {
         day: run_on(day, environment=make_environment(kernel="new" if 3 <= day < 6 else "old"))
         for day in range(9)
@@ -45,7 +48,10 @@ def test_records_that_come_late_change_nothing():
 
 
 def test_two_runtimes_in_turn_are_no_change():
-    """A suite measures onnx and litert alternately; only a new version of one is a change, and of a meter that was absent none."""
+    """A suite measures onnx and litert alternately, and only a new version of one is a change.
+
+    A meter that was absent is none.
+    """
     versions = {"onnx": ("1.22", "1.22", "1.23"), "litert": ("2.1", "2.1", "2.1")}
     runs = [
         run_on(
@@ -72,7 +78,7 @@ def test_a_point_bears_any_text():
 
 
 def test_the_command_lists_and_writes_them(influx_place, tmp_path, monkeypatch):
-    """Once or twice, InfluxDB holds each change once."""
+    """InfluxDB has each change once, however often the command writes."""
     path = tmp_path / "ledger.sqlite"
     runs = [
         run_on(
@@ -100,7 +106,10 @@ def test_the_command_lists_and_writes_them(influx_place, tmp_path, monkeypatch):
 
 
 def test_confirmed_steps_and_notes_are_changes_too(tmp_path):
-    """A step of a tenth with new firmware: both are there, and a remark of somebody about all devices."""
+    """A step of a tenth and the new firmware are both listed.
+
+    A person's remark about all devices is listed too.
+    """
     path = tmp_path / "ledger.sqlite"
     chance = random.Random(1)  # noqa: S311 - the same series every time, no secret
     runs = []

@@ -1,4 +1,7 @@
-"""One event is told once: what has one cause on several devices, and what hits several series of one device."""
+"""Test that one event is told once.
+
+An event has one cause on several devices, or affects several series of one device.
+"""
 
 import json
 
@@ -18,7 +21,10 @@ METRICS = ("energy_gross_mj", "latency_p50_ms")
 
 
 def board(number, **changes):
-    """Return the runs of a board, by default one whose firmware was changed and which became slower and hungrier that day."""
+    """Return the runs of a board, by default one that became slower with new firmware.
+
+    It also draws more energy from that day.
+    """
     settings = {"step_at": AT, "step_ratio": 1.08, "firmwares": FIRMWARES, "days": DAYS} | changes
     values = noisy(
         100,
@@ -53,7 +59,7 @@ def test_a_firmware_on_several_boards_is_one_event():
 
 
 def test_boards_that_were_updated_weeks_apart_are_two_events():
-    """The cause is the same and the day is not."""
+    """The cause is the same, but the day is not."""
     early = [board(number, step_at=25, firmwares=["a"] * 25 + ["b"] * 45) for number in (1, 2)]
     _, events = found_in(*early, board(3), board(4))
     assert [(event.kind, event.devices) for event in events] == [
@@ -63,7 +69,10 @@ def test_boards_that_were_updated_weeks_apart_are_two_events():
 
 
 def test_a_step_found_the_day_before_the_change_belongs_to_the_event_of_the_others():
-    """Noise moved the day beyond its interval: the board had the cause too, and is not told on its own."""
+    """Noise moved the day beyond its interval.
+
+    The board had the cause too, and is not reported on its own.
+    """
     early = make_days(
         noisy(100, DAYS, seed=7, noise_ratio=0.02, step_at=AT, step_ratio=1.06),
         device="pi-7",
@@ -85,7 +94,10 @@ def test_a_step_found_the_day_before_the_change_belongs_to_the_event_of_the_othe
 
 
 def test_a_board_with_an_issue_is_distinguished_from_the_fleet():
-    """On the same day, without the cause: an event of its own; a board that is steady is in none."""
+    """A step on the same day without the cause is an event of its own.
+
+    A board that is steady is in none.
+    """
     _, events = found_in(
         board(1), board(2), board(3, firmwares=None, step_ratio=1.25), board(4, step_ratio=1.0)
     )
@@ -96,7 +108,7 @@ def test_a_board_with_an_issue_is_distinguished_from_the_fleet():
 
 
 def test_the_update_of_a_single_board_is_its_own():
-    """One device is no fleet, whatever changed beside it; a finding that is alone is no event."""
+    """One device is no fleet, whatever changed beside it, and a single finding is no event."""
     _, (event,) = found_in(board(1), board(2, firmwares=None, step_ratio=1.0))
     assert (event.kind, event.cause, event.devices) == ("device", "firmware a to b", ("pi-1",))
     trends = trends_of(history_of(board(1)), (), ("energy_gross_mj",))
@@ -105,7 +117,7 @@ def test_the_update_of_a_single_board_is_its_own():
 
 
 def test_a_board_that_is_gone_is_reported_once():
-    """Every series of it has the same gap."""
+    """Every series of the board has the same gap."""
     _, events = found_in(
         board(1, firmwares=None, step_ratio=1.0), board(2, firmwares=None, step_ratio=1.0, days=60)
     )
@@ -114,7 +126,10 @@ def test_a_board_that_is_gone_is_reported_once():
 
 
 def test_what_ran_and_does_not_count_is_another_gap_than_what_did_not_run():
-    """A board that throttles since its meter is gone: its latencies are not ok, its energies are missing."""
+    """The board throttles since its meter is gone.
+
+    Its latencies are not ok, its energies are missing.
+    """
     throttling = {"energy": None, "verdict": violating("disturbed", "throttled")}
     runs = board(2, firmwares=None, step_ratio=1.0, days=60)
     trends, events = found_in(
@@ -127,7 +142,7 @@ def test_what_ran_and_does_not_count_is_another_gap_than_what_did_not_run():
 
 
 def test_a_board_type_that_is_gone_is_reported_as_missing():
-    """In words, too: no step of it was found."""
+    """The words say so too, as no step of it was found."""
     runs = [run for number in (1, 2) for run in board(number, firmwares=None, step_ratio=1.0)]
     trends = trends_of(history_of(runs), (), METRICS, by_type=True)
     (event,) = events_of(trends, FIRST_DAY + DAYS + 9)
@@ -138,7 +153,10 @@ def test_a_board_type_that_is_gone_is_reported_as_missing():
 
 
 def test_the_command_shows_the_event_and_its_members_on_demand(tmp_path):
-    """A row each for the fleet and the board that is gone; with --members twelve, and no event; JSON has the members by series."""
+    """The fleet and the board that is gone have a row each.
+
+    With --members there are twelve, and no event; JSON has the members by series.
+    """
     store = str(tmp_path / "runs.json")
     gone = board(7, firmwares=None, step_ratio=1.0, days=60)
     (tmp_path / "runs.json").write_bytes(

@@ -43,7 +43,7 @@ def ledger(path):
 
 
 def test_the_rows_give_the_same_figures_as_the_records(ledger):
-    """Every figure of every point, and every finding."""
+    """Every figure of every point is the same, and so is every finding."""
     of_rows = of_ledger(ledger)
     with SqliteLedger(ledger, "read") as opened:
         direct = history_of([entry.record for entry in opened.records()])
@@ -60,7 +60,10 @@ def test_the_rows_give_the_same_figures_as_the_records(ledger):
 
 @pytest.fixture
 def fleet(ledger):
-    """Return a ledger of four devices: several runs a day, firmware and temperature that change, invalid runs, and some without energy."""
+    """Return a ledger of four devices with several runs a day.
+
+    Firmware and temperature change; some runs are invalid or lack energy.
+    """
     firmwares = ["1"] * 20 + ["2"] * 20
     keep(ledger, make_days(noisy(90, 40, seed=3), device="pi-9", runs_a_day=3, firmwares=firmwares))
     keep(
@@ -89,7 +92,10 @@ def fleet(ledger):
 
 
 def test_columns_hold_the_figures_of_the_points(fleet, monkeypatch):
-    """Of the series in the order asked for, each with its own runs and facts, few looked up, many read in pages; what is unknown is NaN."""
+    """The series are in the order asked for, each with its own runs and facts.
+
+    Few are looked up, many read in pages; an unknown figure is NaN.
+    """
     monkeypatch.setattr(histories, "_PAGE", 70)
     history, names = of_ledger(fleet), names_of(KNOWN.values())
     keys = list(history.series())
@@ -109,7 +115,7 @@ def test_columns_hold_the_figures_of_the_points(fleet, monkeypatch):
 
 
 def test_the_days_of_many_series_are_those_of_each_alone(fleet):
-    """No run counts for the series beside its own."""
+    """No run counts for a neighbouring series."""
     history = of_ledger(fleet)
     keys = history.series()
     for name, metric in KNOWN.items():
@@ -136,7 +142,7 @@ def test_the_days_of_many_series_are_those_of_each_alone(fleet):
 
 
 def test_what_came_since_is_in_the_next_history(ledger):
-    """Its findings are new."""
+    """The findings of the next history are new."""
     points = []
     for came in ([], make_days([None] * 60 + noisy(108, 5, seed=9), seq=60)):
         keep(ledger, came)
@@ -150,7 +156,10 @@ METRICS = ("energy_gross_mj", "latency_p50_ms", "accuracy_value", "is_throttled"
 
 
 def trends_in(path, results):
-    """Return every finding of a ledger by series and by board type, and of what it had to be computed."""
+    """Return every finding of a ledger by series and by board type.
+
+    Return too which of them had to be computed.
+    """
     before = dict(results)
     history = of_ledger(path)
     trends = [
@@ -177,7 +186,10 @@ def shuffled(seed):
 
 
 def test_only_what_changed_is_computed(path):
-    """Nothing the second time; with a run of one board its series and its type; with one that is removed the same."""
+    """Nothing is computed the second time.
+
+    A new run of one board causes its series and its type to be computed, and so does a removed one.
+    """
     runs, results = shuffled(1), {}
     keep(path, runs[:-1])
     trends, computed = trends_in(path, results)
@@ -204,7 +216,10 @@ def test_a_declared_level_is_computed_anew_for_its_series(path):
 
 
 def test_the_history_of_one_board_is_that_of_all_for_this_board(fleet):
-    """Its figures and its findings; no series of another board is in it, but the newest day is that of all."""
+    """The figures and findings are the same, but no other board's series is in it.
+
+    The newest day is that of all.
+    """
     of_board, of_all = of_ledger(fleet, "pi-9"), of_ledger(fleet)
     keys = of_board.series()
     assert keys == [key for key in of_all.series() if key.device == "pi-9"]
@@ -216,7 +231,7 @@ def test_the_history_of_one_board_is_that_of_all_for_this_board(fleet):
 
 
 def test_the_first_day_asked_for_is_among_those_returned():
-    """A day before it is not."""
+    """The day before it is not."""
     history = history_of(make_days([100.0] * 5))
     (key,) = history.series()
     assert [run.day - FIRST_DAY for run in history.points(key, FIRST_DAY + 3)] == [3, 4]

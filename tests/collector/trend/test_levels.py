@@ -22,19 +22,28 @@ SERIES = 40
     ],
 )
 def test_levels_that_come_and_go_are_neither_steps_nor_drifts(name, limit):
-    """Of forty series that have a level for each boot, 24 to 37 had a step while each day counted, and of those that alternate 9."""
+    """Of forty series with a level for each boot, 24 to 37 had a step while each day counted.
+
+    Of those that alternate 9 had one.
+    """
     trends = findings(world(name, "all", SERIES))
     assert sum(bool(reported(trend)) for trend in trends) <= limit
 
 
 @pytest.mark.parametrize("name", ["hot 14 days", "hot 14 days, unread"])
 def test_two_hot_weeks_are_no_step(name):
-    """The room is twelve degrees warmer and the figure six per cent higher, with a thermometer and without."""
+    """A room twelve degrees warmer raises the figure by six per cent.
+
+    This holds with a thermometer and without.
+    """
     assert sum(bool(reported(trend)) for trend in findings(world(name, "all", SERIES))) <= 1
 
 
 def test_a_step_among_levels_that_come_and_go_is_found():
-    """Ten per cent, a month ago, where each boot differs by two per cent, or two levels by five."""
+    """The step is ten per cent; boots differ by two per cent, or two levels by five.
+
+    It was a month ago.
+    """
     for name in ("step 10 in boots 2 of 10 days", "step 10 in modes 5 of 6 days"):
         trends = findings(world(name, "all", SERIES))
         days = [
@@ -47,7 +56,10 @@ def test_a_step_among_levels_that_come_and_go_is_found():
 
 
 def test_the_level_now_is_the_mean_of_those_that_come_and_go():
-    """A series of many boots has one level since its first day, and that of its last boot is one sample of it."""
+    """A series of many boots has one level since its first day.
+
+    The level of its last boot is one sample of it.
+    """
     trends = [
         trend for trend in findings(world("boots 3 of 10 days", "white", SERIES)) if not trend.steps
     ]

@@ -13,7 +13,7 @@ from tests.collector.trend.worlds import findings, world
 
 
 def test_a_series_that_alternates_for_days_has_two_modes_and_no_step():
-    """Both levels, the share of each and how often it changed."""
+    """The result has both levels, the share of each and how often the level changed."""
     trends = findings(world("modes 5 of 6 days", "all", 4))
     assert sum(trend.modes is not None for trend in trends) >= 3
     assert not any(is_event("latency_p50_ms", step) for trend in trends for step in trend.steps)
@@ -26,7 +26,10 @@ def test_a_series_that_alternates_for_days_has_two_modes_and_no_step():
 
 
 def test_what_does_not_return_again_and_again_has_no_modes():
-    """Neither noise, drifts, steps nor an episode, nor a level that stays after the modes or after two high days."""
+    """Noise, drifts, steps and an episode have no modes.
+
+    A level that stays after the modes or after two high days has none either.
+    """
     for name in ("flat", "drift 2.0", "steps 4 at 100 200 300", "season 2", "episode 20"):
         assert not any(
             two_modes(days.x, 2.7) for noise in ("ar .6", "heavy") for days in world(name, noise, 4)
@@ -42,7 +45,10 @@ def test_what_does_not_return_again_and_again_has_no_modes():
 
 
 def in_a_room(x, temperatures_c):
-    """Return the change points of boards (rows) whose figures in per cent are `x`, and whose thermometer shows these temperatures."""
+    """Return the change points of boards (rows) whose figures in per cent are `x`.
+
+    Their thermometer shows these temperatures.
+    """
     size, metric = x.shape[1], METRICS["latency_p50_ms"]
     boards = [
         Days(
@@ -61,7 +67,10 @@ def in_a_room(x, temperatures_c):
 
 
 def test_a_step_in_a_season_that_grows_warmer_has_no_modes():
-    """Up once by 6% and up to stay: a temperature that rises on the same days does not turn it into two levels that alternate."""
+    """A temperature that rises on the same days does not turn a step into two levels.
+
+    The figure goes up by 6% once, to stay.
+    """
     draw = np.random.default_rng(7)
     temperatures_c = (
         50 + 4 * np.sin(2 * np.pi * np.arange(90) / 365) + draw.normal(0, 0.8, (60, 90))
@@ -76,7 +85,10 @@ def test_a_step_in_a_season_that_grows_warmer_has_no_modes():
 
 
 def test_modes_are_seen_through_a_season_and_not_where_the_temperature_makes_them():
-    """The figure follows the room by 1% a degree: what alternates beside that has modes, what alternates with a heating has none."""
+    """The figure follows the room by 1% a degree.
+
+    A figure that alternates beside that has modes, one that alternates with a heating has none.
+    """
     draw = np.random.default_rng(7)
     season = 50 + 4 * np.sin(2 * np.pi * np.arange(90) / 365)
     alternates = 5.0 * (np.arange(90) // 5 % 2)

@@ -11,7 +11,7 @@ def full(x):
 
 
 def test_the_scatter_is_the_median_difference_of_neighbours_over_that_of_a_normal_variable():
-    """For odd and even numbers of differences, and with what all points have in common taken off."""
+    """Odd and even numbers of differences agree, also after the common variance is subtracted."""
     for days in (14, 15):
         for own_variance in (0.0, 0.1):
             with table_row(days, own_variance):
@@ -32,7 +32,10 @@ def test_the_scatter_is_the_median_difference_of_neighbours_over_that_of_a_norma
 
 
 def test_runs_of_a_day_show_their_own_scatter():
-    """Days far apart, runs of a day by 0.5: it is the runs' that comes out; too few pairs show nothing."""
+    """The runs' scatter of 0.5 is found although the days are far apart.
+
+    Too few pairs show nothing.
+    """
     draw = np.random.default_rng(3)
     day = np.repeat(np.arange(300), 4)
     value = np.repeat(10 * draw.normal(size=300), 4) + 0.5 * draw.normal(size=1200)
@@ -41,7 +44,10 @@ def test_runs_of_a_day_show_their_own_scatter():
 
 
 def test_what_neighbours_share_lengthens_the_memory():
-    """An autoregression of 0.5: the variance that counts in a mean is three times that of a day, and more as the half is not known."""
+    """An autoregression of 0.5 triples the variance that counts in a mean.
+
+    It is more as the half is not known.
+    """
     draw = np.random.default_rng(4)
     x = np.zeros((200, 400))
     for day in range(1, 400):
@@ -55,7 +61,7 @@ def test_what_neighbours_share_lengthens_the_memory():
 
 
 def test_the_median_of_the_least_values_is_that_of_numpy():
-    """Odd and even counts, and none."""
+    """Odd, even and zero counts agree."""
     medians = noise.row_medians(
         np.array([[3.0, 9.0, 1.0, 7.0], [3.0, np.inf, 1.0, 7.0], [1.0] * 4]), np.array([4, 3, 0])
     )

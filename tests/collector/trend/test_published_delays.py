@@ -1,4 +1,7 @@
-"""The delays and false alarms that are published are the product's: the worlds go through scan, confirmation, size and alert."""
+"""Test that the published delays and false alarms are those of the product.
+
+The worlds go through scan, confirmation, size and alert.
+"""
 
 from dataclasses import replace
 
@@ -22,7 +25,10 @@ FIRST_LOOK, LOOKS, STEP_DAY, NEVER = 30, 230, 100, 10**6
 
 
 def first_alarms(name, noise, times=1.0):
-    """Return the day of the first alarm of each series of a world with so many times the noise, looked at after each point."""
+    """Return the day of the first alarm of each series, looked at after each point.
+
+    The series are of a world with so many times the noise.
+    """
     noise = replace(
         NOISES[noise],
         day=times * NOISES[noise].day,
@@ -51,7 +57,7 @@ def first_alarms(name, noise, times=1.0):
     ("noise", "stable", "false_ratio"), [("white", "flat", 0.01), ("all", "weather", 0.05)]
 )
 def test_half_of_the_steps_of_three_sigma_are_reported_within_ten_days(noise, stable, false_ratio):
-    """A step of 3% at 1% of noise; 32 days while it had to be clearly more than 3%.
+    """A step of 3% at 1% of noise took 32 days while it had to be clearly more than 3%.
 
     Stable series have hardly an alarm in 200 days.
     """

@@ -13,7 +13,10 @@ def looked(x, known_variance=None, temperature=None, only=None, present=None):
 
 
 def test_a_step_is_that_of_a_regression_that_is_computed_the_long_way():
-    """Suffix sums give size and error that weighted least squares of [1, temperature, step] give for that day."""
+    """Suffix sums give the size and error of weighted least squares for that day.
+
+    The regressors are [1, temperature, step].
+    """
     draw = np.random.default_rng(2)
     x, heat = draw.uniform(-1, 1, size=(1, 50)), draw.normal(size=(1, 50))
     known_variance = draw.uniform(0.5, 4.0, size=(1, 50))
@@ -34,7 +37,7 @@ def test_a_step_is_that_of_a_regression_that_is_computed_the_long_way():
 
 
 def test_a_large_step_is_not_taken_for_outliers():
-    """Forty sigma: every day after it lies beyond what is clipped, and the size is right all the same."""
+    """The size of a step of forty sigma is right although every later day would be clipped."""
     x = np.random.default_rng(3).normal(size=(20, 60))
     x[:, 50:] += 40.0
     result = looked(x)
@@ -43,7 +46,7 @@ def test_a_large_step_is_not_taken_for_outliers():
 
 
 def test_a_shorter_series_beside_longer_ones_has_the_score_that_it_has_alone():
-    """Its points stand at the end of the row."""
+    """The points of the shorter series are at the end of its row."""
     x = np.random.default_rng(4).normal(size=(5, 60))
     wide, present = (
         np.pad(x, ((0, 0), (30, 0))),
@@ -53,7 +56,10 @@ def test_a_shorter_series_beside_longer_ones_has_the_score_that_it_has_alone():
 
 
 def test_a_step_that_the_temperature_hides_is_none():
-    """The heating was switched on the same day: what is the step and what the warmth cannot be separated."""
+    """The heating was switched on the same day.
+
+    So the step and the effect of the warmth cannot be separated.
+    """
     x = np.random.default_rng(7).normal(size=(1, 60))
     heat = (np.arange(60) >= 45)[None, :] * 10 + np.random.default_rng(8).normal(size=(1, 60))
     assert looked(x, temperature=heat).scores[0, 45] == 0
@@ -69,7 +75,10 @@ def test_an_uncertainty_that_all_days_share_does_not_blunt_the_scan():
 
 
 def test_fresh_runs_that_confirm_a_step_lower_the_threshold_and_nothing_else_does():
-    """Six days of five runs after the split, where runs scatter most; not before it too, not for days that scatter, not for two days."""
+    """Six days of five runs after the split lower it, where runs scatter most.
+
+    Such days before the split too, days that scatter, or two days do not.
+    """
     once, always = np.ones(60, dtype=np.int64), np.full(60, 5)
     confirmed, briefly = (
         np.where(np.arange(60) >= 54, 5, once),
@@ -86,7 +95,10 @@ def test_fresh_runs_that_confirm_a_step_lower_the_threshold_and_nothing_else_doe
 
 
 def test_a_temperature_that_never_changes_is_no_regressor():
-    """A sensor that always shows 48.3 degrees: its rounding errors explain no step away and make none."""
+    """A sensor that always shows 48.3 degrees explains no step and makes none.
+
+    Its rounding errors could do either.
+    """
     x = 230 + np.random.default_rng(5).normal(size=(50, 100))
     x[:, 92:] += 8
     alone = looked(x)

@@ -29,7 +29,10 @@ def level(kind, draw):
 
 
 def may_step(x, known_variance, floor, heat, end):
-    """Return what the screen says, and in which series the scan of the same days may confirm a step."""
+    """Return the screen's result, and in which series a scan may confirm a step.
+
+    The scan is of the same days.
+    """
     begin = np.zeros(len(x), dtype=np.intp)
     screen = Screen(
         x.T, known_variance.T, floor, None if heat is None else heat.T, begin, begin + DAYS
@@ -43,7 +46,10 @@ def may_step(x, known_variance, floor, heat, end):
 
 
 def test_no_step_that_a_scan_would_report_is_screened_out():
-    """Of series with steps of any size, in windows of any length, with and without temperature, and days of unequal variance."""
+    """The series have steps of any size in windows of any length.
+
+    They are with and without temperature, with days of unequal variance.
+    """
     reported = 0
     for kind, uneven, has_heat in itertools.product(
         ("steps", "tails", "neighbours", "share"), (0.0, 0.5, 3.0), (False, True)
@@ -67,7 +73,7 @@ def test_no_step_that_a_scan_would_report_is_screened_out():
 
 
 def test_days_that_only_scatter_are_nearly_all_screened_out():
-    """As most series of a fleet: 95 of 100 scans need not be run."""
+    """95 of 100 scans need not be run, since most series of a fleet only scatter."""
     draw = np.random.default_rng(5)
     x, heat = draw.normal(size=(400, DAYS)), 48 + draw.normal(size=(400, DAYS))
     shares = [
@@ -78,7 +84,10 @@ def test_days_that_only_scatter_are_nearly_all_screened_out():
 
 
 def test_series_of_any_length_are_found_together_what_each_is_found_alone():
-    """A series that ended earlier than those beside it is neither screened by what is not there, nor warned of."""
+    """A series that ended earlier than its neighbours is not screened by absent days.
+
+    There is no warning of it either.
+    """
     boards = [
         make_days(
             noisy(100, days, seed=days, step_at=days * 2 // 3, step_ratio=1.1), device=f"pi-{days}"

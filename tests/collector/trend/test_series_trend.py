@@ -16,7 +16,7 @@ def trend(runs, metric="energy_gross_mj", annotations=()):
 
 
 def test_a_step_is_reported_with_size_interval_day_and_what_it_rests_on():
-    """Five per cent from day 60 on, at 1% noise."""
+    """The step is five per cent from day 60 on, at 1% noise."""
     (step,) = trend(make_days(noisy(100, 90, step_at=60, step_ratio=1.05))).steps
     assert step.low < 5.0 < step.high
     assert step.high - step.low < 3
@@ -29,7 +29,10 @@ def test_a_step_is_reported_with_size_interval_day_and_what_it_rests_on():
 
 
 def test_what_changed_on_that_day_is_named():
-    """A firmware, a runtime or a meter stands beside the step, and the series goes on; a change on another day does not."""
+    """A firmware, runtime or meter of that day is beside the step, and the series goes on.
+
+    A change on another day is not.
+    """
     values = noisy(100, 90, seed=2, step_at=60, step_ratio=1.05)
     same = trend(make_days(values, firmwares=["a"] * 60 + ["b"] * 30))
     other = trend(make_days(values, firmwares=["a"] * 30 + ["b"] * 60))
@@ -47,7 +50,10 @@ def test_what_changed_on_that_day_is_named():
 
 
 def test_another_scope_is_another_series_of_days():
-    """Energies at the wall are not compared with those of the board's input: the older kind is left out and counted."""
+    """Energies at the wall are not compared with those of the board's input.
+
+    The older kind is left out and counted.
+    """
     early = make_days(noisy(100, 40, seed=5))
     late = [
         replace(run, energy=replace(run.energy, scope="wall-ac"))
@@ -58,7 +64,10 @@ def test_another_scope_is_another_series_of_days():
 
 
 def test_temperature_alone_is_no_finding_and_its_coefficient_is():
-    """Half a per cent a degree over a season of sixteen degrees; without thermometers it would be a finding."""
+    """Half a per cent a degree over a season of sixteen degrees is no finding.
+
+    Without thermometers it would be one.
+    """
     draw = np.random.default_rng(7)
     warmth = 45 + 8 * np.sin(np.linspace(0, 5, 110)) + draw.normal(size=110)
     values = 100 * np.exp(0.005 * (warmth - 45) + 0.006 * draw.normal(size=110))
@@ -70,7 +79,7 @@ def test_temperature_alone_is_no_finding_and_its_coefficient_is():
 
 
 def test_a_drift_is_reported_as_a_drift():
-    """Six per cent in a hundred days, steadily."""
+    """The level moves steadily, by six per cent in a hundred days."""
     result = trend(make_days(np.array(noisy(100, 100, seed=8)) * np.exp(np.linspace(0, 0.06, 100))))
     assert result.steps == ()
     assert result.drift.low < 1.8 < result.drift.high
@@ -87,7 +96,10 @@ def test_a_gap_at_the_end_is_missing_until_the_series_is_over():
 
 
 def test_runs_that_are_not_ok_and_energies_that_are_not_resolved_do_not_count():
-    """Invalid runs at ten times the energy move nothing; a net energy lost in noise is no point, nor is a latency of too few queries."""
+    """Invalid runs at ten times the energy move nothing.
+
+    A net energy lost in noise is no point, nor is a latency of too few queries.
+    """
     good, bad = noisy(100, 60, seed=12), noisy(1000, 7, seed=13)
     runs = make_days(good) + make_days(
         [None] * 60 + bad, seq=60, verdict=violating("invalid", "busy-machine")
@@ -107,7 +119,7 @@ def test_runs_that_are_not_ok_and_energies_that_are_not_resolved_do_not_count():
 
 
 def test_one_wild_day_is_no_step():
-    """A single day at twice the energy, as when somebody else used the board."""
+    """A single day has twice the energy, as when somebody else used the board."""
     values = noisy(100, 80, seed=14)
     values[70] *= 2
     result = trend(make_days(values))
@@ -124,7 +136,7 @@ def test_a_step_that_does_not_matter_is_called_small():
 
 
 def test_a_step_that_may_matter_waits_for_thirty_days():
-    """Of 2.2% at 1.5% noise, which may be the 3% that matter: unconfirmed until then."""
+    """A step of 2.2% at 1.5% noise may be the 3% that matter, and is unconfirmed until then."""
     values = noisy(100, 130, seed=4, noise_ratio=0.015, step_at=80, step_ratio=1.022)
     early, late = trend(make_days(values[:105])), trend(make_days(values))
     assert (early.steps, early.unconfirmed is not None, len(late.steps), late.unconfirmed) == (
@@ -136,7 +148,10 @@ def test_a_step_that_may_matter_waits_for_thirty_days():
 
 
 def test_a_level_that_returns_within_weeks_is_no_step():
-    """Up by 8% for twenty days in the middle of two hundred: nothing; where the firmware changed, two steps that name it."""
+    """A rise of 8% for twenty days in the middle of two hundred is no step.
+
+    Where the firmware changed, there are two steps that name it.
+    """
     values = np.array(noisy(100, 200, seed=16))
     values[90:110] *= 1.08
     assert trend(make_days(values)).steps == ()
@@ -146,7 +161,10 @@ def test_a_level_that_returns_within_weeks_is_no_step():
 
 
 def test_an_annotation_begins_a_new_level_and_history_stays():
-    """A new power supply on day 60 takes 6% off: declared, with its size; the step of day 25 before it is still there."""
+    """A new power supply on day 60 is a declared step of -6%, with its size.
+
+    The earlier step of day 25 is still there.
+    """
     values = np.array(noisy(100, 100, seed=17, step_at=25, step_ratio=1.1))
     values[60:] *= 0.94
     annotations = [Annotation(FIRST_DAY + 60, "new power supply", device="pi-1")]
@@ -167,7 +185,7 @@ def test_an_annotation_begins_a_new_level_and_history_stays():
 
 
 def test_an_accuracy_that_falls_is_worse_and_one_that_never_changes_has_no_finding():
-    """Ten points down; the same value every day before."""
+    """The accuracy falls by ten points, after the same value every day."""
     runs = make_days(noisy(100, 60, seed=18))
     fallen = [
         replace(run, accuracy=make_accuracy(value=0.6 if index < 40 else 0.5))
@@ -183,7 +201,7 @@ def test_an_accuracy_that_falls_is_worse_and_one_that_never_changes_has_no_findi
 
 
 def test_a_board_that_begins_to_throttle_is_found_by_its_share():
-    """Never in 60 days, then in four runs of five."""
+    """The board never throttles in 60 days, then in four runs of five."""
     hot = violating("disturbed", "throttled")
     runs = make_days([100.0] * 90, runs_a_day=3)
     runs = [
@@ -198,7 +216,7 @@ def test_a_board_that_begins_to_throttle_is_found_by_its_share():
 
 
 def test_a_run_of_a_device_that_does_not_know_the_time_is_placed_by_its_receipt():
-    """Its own clock is five days behind."""
+    """The device's own clock is five days behind."""
     run = replace(
         make_days([100.0])[0], started_at_ns=(FIRST_DAY - 5) * DAY_NS, clock_synchronised=False
     )
@@ -211,7 +229,10 @@ def test_a_run_of_a_device_that_does_not_know_the_time_is_placed_by_its_receipt(
 
 
 def test_cuts_are_those_of_the_series_and_of_all():
-    """An annotation without a device is about every device; another fleet's is about none of these."""
+    """An annotation without a device is about every device.
+
+    Another fleet's is about none of these.
+    """
     (key,) = history_of(make_days([100.0])).series()
     annotations = [
         Annotation(5, "all"),
@@ -223,7 +244,10 @@ def test_cuts_are_those_of_the_series_and_of_all():
 
 
 def test_a_step_that_came_long_ago_has_an_interval_too():
-    """Throttled for a while, then never again: what is dated once more stays where a step can be told."""
+    """A board throttled for a while, then never again.
+
+    A step that is located again stays where it can be detected.
+    """
     throttled = {10, 74, 77, 78, 79, 80, 84, 106, 125, 130, 160, 188, 241, 296}
     runs = make_days(noisy(100, 300, seed=1))
     conditions = [

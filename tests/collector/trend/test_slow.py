@@ -1,4 +1,7 @@
-"""Slow changes, under noise that the method does not assume: neighbours that share .4, weekends, tails."""
+"""Test slow changes under noise that the method does not assume.
+
+Neighbours share .4 of it, and there are weekends and heavy tails.
+"""
 
 import numpy as np
 import pytest
@@ -9,7 +12,10 @@ from tests.collector.trend.worlds import findings, reported, until, world
 
 
 def test_a_quarter_of_a_per_cent_a_month_is_a_drift_within_a_year_and_no_step():
-    """Told in nearly every series, with an interval that holds it, from when on, and what it came to."""
+    """Nearly every series shows the drift, with an interval that holds it.
+
+    The finding has since when it drifts, and the total.
+    """
     trends = findings(world("drift 0.25", "all", 8))
     drifts = [trend.drift for trend in trends if trend.drift]
     assert len(drifts) >= 7
@@ -19,7 +25,7 @@ def test_a_quarter_of_a_per_cent_a_month_is_a_drift_within_a_year_and_no_step():
 
 
 def test_a_fast_drift_makes_no_step():
-    """Also where it begins late, or is over."""
+    """It makes none where it begins late or is over, too."""
     for name in ("drift 2 from day 300", "drift 2 until day 150"):
         trends = findings(world(name, "all", 4))
         assert all(
@@ -33,14 +39,17 @@ def test_a_fast_drift_makes_no_step():
 
 
 def test_steps_are_no_drift():
-    """Three of 4% within a year, all upwards: three steps, on their days."""
+    """Three upward steps of 4% within a year are three steps, on their days."""
     for trend in findings(world("steps 4 at 100 200 300", "all", 4)):
         assert [step.day - 20_000 for step in trend.steps] == pytest.approx([100, 200, 300], abs=3)
         assert trend.drift is None
 
 
 def test_a_step_in_a_drift_has_its_own_size():
-    """Six per cent while the level drifts by half a per cent a month: two months of that are not in the step."""
+    """A step of six per cent does not include two months of the drift.
+
+    The level drifts by half a per cent a month.
+    """
     trends = findings(world("step 6 in drift .5", "all", 6))
     sizes = [
         step.size for trend in trends for step in trend.steps if is_event("latency_p50_ms", step)
@@ -51,7 +60,7 @@ def test_a_step_in_a_drift_has_its_own_size():
 
 
 def test_stable_series_have_no_drift():
-    """At any of three looks in a year."""
+    """There is none at any of three looks in a year."""
     series = world("flat", "ar .6", 6)
     for points in (60, 200, 390):
         assert not any(
@@ -60,7 +69,7 @@ def test_stable_series_have_no_drift():
 
 
 def test_what_moves_less_than_it_has_to_is_not_fitted():
-    """The means of parts tell: a line of 2% may be one of 1.35%, one of half a per cent is none."""
+    """By the means of parts a line of 2% may be one of 1.35%, one of half a per cent is none."""
     line, noise = np.linspace(0, 1, 200), 0.3 * np.random.default_rng(1).normal(size=200)
     assert may_be_slow(2.0 * line + noise, 1.35)
     assert not may_be_slow(0.5 * line + noise, 1.35)

@@ -23,7 +23,10 @@ def lines_of(runs, width, **how):
 
 @pytest.fixture(scope="module")
 def changed():
-    """Return runs with findings of each kind, on boards with long names: steps with a cause, a drift, a gap."""
+    """Return runs with findings of each kind, on boards with long names.
+
+    They are steps with a cause, a drift and a gap.
+    """
     firmwares = ["2024-05-01 bootloader 4fd8b1b"] * 50 + ["2024-11-12 bootloader 38e3ba7"] * 50
     drift = np.array(noisy(100, 100, seed=3)) * np.exp(np.linspace(0, 0.08, 100))
     runs = [
@@ -43,7 +46,10 @@ def changed():
 
 
 def test_a_finding_at_80_columns_is_its_sentence_then_what_it_is_of(changed):
-    """What changed, by how much and since when begins the first line; no line is longer than the terminal."""
+    """The first line begins with the figure, its change and since when.
+
+    No line is longer than the terminal.
+    """
     lines = lines_of(changed, 80, with_members=False)
     assert max(map(len, lines[:-1])) <= 80
     first = [line for line in lines if line and not line.startswith(" ")]
@@ -53,7 +59,7 @@ def test_a_finding_at_80_columns_is_its_sentence_then_what_it_is_of(changed):
 
 
 def test_every_word_of_a_finding_is_shown(changed):
-    """On terminals of any width; in a file the columns stay: a row a finding, for grep and awk."""
+    """Terminals may have any width; a file keeps the columns, a row a finding."""
     trends = watch.trends_of(history_of(changed), (), ("latency_p50_ms", "energy_gross_mj"))
     expected = [
         text

@@ -1,4 +1,7 @@
-"""Facts about the trend in words: how often a board throttles is a sentence, the same in trend and alert."""
+"""Test the trend in words.
+
+How often a board throttles is a sentence, the same in trend and alert.
+"""
 
 from edgemeter.agent.contract.record_conditions import Condition
 from edgemeter.collector.alerts.firing import FiringContext, firings
@@ -22,7 +25,7 @@ def throttling_days(before, after, *, device="pi-1"):
 
 
 def test_throttling_is_a_sentence_in_the_trend_and_in_its_alert():
-    """How often, since when, and how often before, not points: the same words in both."""
+    """Both have the same words on how often, since when, and how often before, not points."""
     for before, after, sentence in (
         (False, True, "always throttles since 2024-12-03, never before"),
         (True, False, "no longer throttles since 2024-12-03, always before"),

@@ -11,7 +11,10 @@ from tests.fixtures.series_factory import FIRST_DAY, make_days, noisy
 
 
 def of_type(*ratios):
-    """Return the trend of a board type, of whose boards each steps by a ratio on day 50 of 70, with other firmware if it does."""
+    """Return the trend of a board type whose boards each step by a ratio on day 50 of 70.
+
+    A board that steps has other firmware from that day.
+    """
     runs = [
         run
         for unit, ratio in enumerate(ratios)
@@ -26,7 +29,10 @@ def of_type(*ratios):
 
 
 def test_what_two_boards_show_is_a_step_of_their_type_and_what_one_shows_is_none():
-    """The step of one moves the mean of two or three by 5 and 7%; that of two counts also where a third has none."""
+    """The step of one board moves the mean of two or three by 5 and 7%.
+
+    That of two counts also where a third has none.
+    """
     for ratios in ((1.1, 1.0), (1.2, 1.0, 1.0)):
         assert of_type(*ratios).steps == (), ratios
     for ratios in ((1.08, 1.08), (1.1, 1.06, 1.0)):
@@ -36,7 +42,7 @@ def test_what_two_boards_show_is_a_step_of_their_type_and_what_one_shows_is_none
 
 
 def test_a_day_of_a_type_is_the_mean_of_the_devices_that_ran():
-    """Each counted from its own level; a device without a run that day counts for nothing."""
+    """Each device counts from its own level, and one without a run that day does not count."""
 
     def device(ran_on, levels):
         size = len(ran_on)

@@ -6,7 +6,7 @@ from tests.fixtures.series_factory import make_days, noisy
 
 
 def test_a_few_series_at_a_time_are_found_what_all_together_are(monkeypatch):
-    """Of eleven boards, four at a time, one with a step; progress is shown to who waits."""
+    """One of eleven boards, four at a time, has a step; the progress is shown to who waits."""
     runs = [
         run
         for n in range(11)

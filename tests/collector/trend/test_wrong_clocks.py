@@ -1,4 +1,7 @@
-"""Records of a device whose wall clock claims to be synchronised and is years off: kept as they are, and they spoil nothing."""
+"""Test records whose device's clock claims to be synchronised and is years off.
+
+They are kept as they are, and they spoil nothing.
+"""
 
 import time
 
@@ -27,7 +30,10 @@ YEAR_NS = 365 * NS_PER_DAY
 
 
 def claimed(runs, off_ns, received):
-    """Return the runs as a clock that is off by so much stamps them, in a synchronised state, with the time of receipt of each."""
+    """Return the runs as a clock that is off by so much stamps them.
+
+    It states to be synchronised; each run has the time of its receipt.
+    """
     return [
         (
             msgspec.structs.replace(
@@ -57,7 +63,10 @@ def store(path, pairs):
 
 @pytest.fixture
 def ledgers(tmp_path):
-    """Return a ledger of runs with a step after three weeks, and one of the same runs, of three one 30 years ahead and one 50 behind."""
+    """Return a ledger of runs with a step after three weeks, and one with wrong clocks.
+
+    The latter has the same runs, of three one 30 years ahead and one 50 behind.
+    """
     runs = level_runs(stepped_ms(DAYS, 20, 1.2))
     received = [run.started_at_ns + 60_000_000_000 for run in runs]
     clocks = [claimed(runs, off_ns, received) for off_ns in (0, 30 * YEAR_NS, -50 * YEAR_NS)]
@@ -67,7 +76,10 @@ def ledgers(tmp_path):
 
 
 def test_page_and_trend_have_them_on_the_day_of_their_receipt(ledgers):
-    """Index, days and figures are those of right clocks; the run itself is shown as it was stored."""
+    """Index, days and figures are those of right clocks.
+
+    The run itself is shown as it was stored.
+    """
     right, wrong = ledgers
     books = [book_of(LedgerStore(path)) for path in (right, wrong)]
     spans = [
@@ -85,7 +97,10 @@ def test_page_and_trend_have_them_on_the_day_of_their_receipt(ledgers):
 
 
 def test_a_comparison_counts_the_runs_of_the_current_level_only(ledgers):
-    """With wrong clocks the same runs as with right ones, of the ledger and of its records in memory."""
+    """Wrong clocks give the same runs as right ones.
+
+    They do so for the ledger and for its records in memory.
+    """
     for source in (LedgerStore, lambda path: MemoryStore(open_store(str(path)).contents().runs)):
         right, wrong = (book_of(source(path)).summaries() for path in ledgers)
         assert [(summary.run_ids, summary.p50_ms) for summary in wrong] == [
@@ -94,7 +109,7 @@ def test_a_comparison_counts_the_runs_of_the_current_level_only(ledgers):
 
 
 def test_the_stored_record_is_what_the_device_stated(ledgers):
-    """Nothing is rewritten; retention goes by the time of receipt."""
+    """No record is rewritten; retention goes by the time of receipt."""
     with SqliteLedger(ledgers[1]) as ledger:
         years = sorted(
             round((entry.record.started_at_ns - entry.received_ns) / YEAR_NS)
@@ -109,7 +124,10 @@ def test_the_stored_record_is_what_the_device_stated(ledgers):
 
 
 def test_a_bucket_with_a_retention_takes_every_point(influx_place, bucket_of, tmp_path):
-    """At the time of receipt: none is rejected as beyond the retention, none lies in a year to come."""
+    """No point is rejected as beyond the retention, and none is in a year to come.
+
+    Points have the time of receipt.
+    """
     set_up_influx(influx_place.config(), 30, {})
     now_ns = time.time_ns()
     runs = [msgspec.structs.replace(run, started_at_ns=now_ns) for run in level_runs([10.0] * 6)]
@@ -142,7 +160,10 @@ def test_a_bucket_with_a_retention_takes_every_point(influx_place, bucket_of, tm
 
 
 def test_the_device_is_listed_with_the_remedy(tmp_path):
-    """Its own report says synchronised; the collector knows better, and again not when the clock is right."""
+    """The device reports that it is synchronised, but the collector knows better.
+
+    It is not listed any more once the clock is right.
+    """
     path = tmp_path / "ledger"
     with intake(path) as bench:
         for off_ns, remedy in (

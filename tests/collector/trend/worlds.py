@@ -1,4 +1,6 @@
-"""What the trend makes of a year of worlds that its noise model does not know: drifts, two modes, steps and nothing at all.
+"""Worlds of a year that the trend's noise model does not know.
+
+They have drifts, two modes, steps and nothing at all.
 
 A world is a signal under a noise: days that share with their neighbours (an autoregression of .3 to
 .6), a weekly rhythm, heavy tails, days without a run, one to four runs a day; 1% of a day in all.
@@ -28,7 +30,10 @@ _FACTS = CommonFacts(Fingerprint("1", "litert 2", None, "6", None, None, "sha", 
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """The noise of a day, in per cent, and how the days are measured; `tails` are degrees of freedom."""
+    """The noise of a day, in per cent, and how the days are measured.
+
+    `tails` are degrees of freedom.
+    """
 
     day: float = 0.85
     lag1: float = 0.0
@@ -94,7 +99,10 @@ def both(*signals: Signal) -> Signal:
 
 
 def modes(apart: float, stay_days: float) -> Signal:
-    """Return two levels that a series goes back and forth between, staying in each for so many days on average."""
+    """Return two levels that a series goes back and forth between.
+
+    It stays in each for so many days on average.
+    """
 
     def signal(draw: np.random.Generator, day: Array) -> tuple[Array, None]:
         is_high = np.zeros(day.shape, dtype=bool)
@@ -110,7 +118,10 @@ def modes(apart: float, stay_days: float) -> Signal:
 
 
 def boots(spread: float, stay_days: float) -> Signal:
-    """Return a level for each boot, drawn anew with this standard deviation, from one boot to the next after so many days on average."""
+    """Return a level for each boot, drawn anew with this standard deviation.
+
+    One boot follows another after so many days on average.
+    """
 
     def signal(draw: np.random.Generator, day: Array) -> tuple[Array, None]:
         level = np.zeros(day.shape)
@@ -126,7 +137,10 @@ def boots(spread: float, stay_days: float) -> Signal:
 
 
 def hot_days(days: int, warmer_c: float, a_degree: float, *, is_read: bool) -> Signal:
-    """Return a level that follows the room, which is warmer for some of the last days; with `is_read` the board has a thermometer."""
+    """Return a level that follows the room, which is warmer for some of the last days.
+
+    With `is_read` the board has a thermometer.
+    """
 
     def signal(draw: np.random.Generator, day: Array) -> tuple[Array, Array | None]:
         begin = draw.integers(DAYS - 90, DAYS - days - 10, (len(day), 1))
@@ -140,7 +154,10 @@ def hot_days(days: int, warmer_c: float, a_degree: float, *, is_read: bool) -> S
 
 
 def weather(a_degree: float, exchanged_c: float = 0.0) -> Signal:
-    """Return a level that follows a year of +-4 degrees and weather of some days; the sensor, exchanged on day 115, shows so much more."""
+    """Return a level that follows a year of +-4 degrees and weather of some days.
+
+    The sensor, exchanged on day 115, shows so much more.
+    """
 
     def signal(draw: np.random.Generator, day: Array) -> tuple[Array, Array]:
         year = 4 * np.sin(2 * np.pi * (day / 365 + draw.random((len(day), 1))))
