@@ -9,7 +9,10 @@ from tests.fixtures.series_factory import make_days, noisy
 
 
 def fleet(boards=10, *, odd=None, ratio=1.1, precisions=("fp32", "int8"), seed=1):
-    """Return runs of boards that spread by 2%, two cases each; the `odd` one draws more by `ratio`."""
+    """Return runs of boards that spread by 2%, two cases each.
+
+    The `odd` one draws more by `ratio`.
+    """
     draw = np.random.default_rng(seed)
     runs = []
     for unit in range(boards):
@@ -32,7 +35,7 @@ def judged(runs, metric="energy_gross_mj"):
 
 
 def test_a_board_with_an_issue_is_named_over_all_of_its_cases():
-    """By how much, on how many cases."""
+    """The result has by how much it differs, and over how many cases."""
     board_type = judged(fleet(20, odd=7, ratio=1.15))
     (outlier,) = board_type.odd
     assert (outlier.device, outlier.cases) == ("pi-07", 2)
@@ -41,13 +44,16 @@ def test_a_board_with_an_issue_is_named_over_all_of_its_cases():
 
 
 def test_a_healthy_fleet_is_not_accused_and_a_small_one_not_judged():
-    """None among twelve; five are too few to judge."""
+    """None of twelve boards is odd, and five are too few to judge."""
     assert judged(fleet(12)).odd == ()
     assert judged(fleet(5, odd=1)).odd == ()
 
 
 def test_another_meter_scope_gives_no_board_an_issue():
-    """One board is measured at the wall: its energies are left out, not accused; a reference stands apart by nature."""
+    """The energies of a board measured at the wall are left out, not accused.
+
+    A reference stands apart by nature.
+    """
     runs = [
         replace(run, energy=replace(run.energy, scope="wall-ac")) if run.device == "pi-02" else run
         for run in fleet(8, odd=2, ratio=1.5)
@@ -60,7 +66,10 @@ def test_another_meter_scope_gives_no_board_an_issue():
 
 
 def test_boards_that_do_not_report_their_type_accuse_nobody():
-    """Ten PCs whose board is not known are ten types: that one draws three times as much is no issue."""
+    """Ten PCs whose board is not known are ten types.
+
+    So it is no issue that one draws three times as much.
+    """
     runs = [
         replace(run, environment=replace(run.environment, board=None))
         for run in fleet(10, odd=3, ratio=3.0)

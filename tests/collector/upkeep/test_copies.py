@@ -1,4 +1,7 @@
-"""Copies of a ledger hold what the ledger held at one moment, and nothing that is there is ever overwritten."""
+"""Test that copies of a ledger hold what the ledger held at one moment.
+
+No existing file is ever overwritten.
+"""
 
 import threading
 
@@ -33,7 +36,10 @@ def keep(path, *seqs, received_ns=7, session=1):
 
 
 def test_a_backup_brought_back_is_the_ledger_as_it_was(tmp_path):
-    """Records, their order, numbers that were taken, what sinks have, annotations; and a collector can go on with it."""
+    """Records, order, used numbers, positions of sinks and annotations are the same.
+
+    A collector can go on with it.
+    """
     path, copy = tmp_path / "ledger.sqlite", tmp_path / "elsewhere" / "copy.sqlite"
     keep(path, 1, 2, 3)
     with watch_file.open_watch(path) as file:
@@ -59,7 +65,7 @@ def test_a_backup_brought_back_is_the_ledger_as_it_was(tmp_path):
 
 
 def test_a_restore_overwrites_nothing(tmp_path):
-    """Not even a write-ahead log without its ledger, which would be read into the restored one."""
+    """A write-ahead log without its ledger stays too, as it would be read into the restored one."""
     path, copy = tmp_path / "old" / "ledger.sqlite", tmp_path / "copy.sqlite"
     keep(path, 1)
     copies.backup(path, copy)
@@ -74,7 +80,7 @@ def test_a_restore_overwrites_nothing(tmp_path):
 
 
 def test_a_backup_while_a_collector_writes_is_of_one_moment(tmp_path):
-    """Every copy holds a beginning of what was committed, whole, and the writer is not stopped."""
+    """Every copy has a whole beginning of what was committed, and the writer is not stopped."""
     path = tmp_path / "ledger.sqlite"
     keep(path, 1)
     stop = threading.Event()
@@ -104,7 +110,7 @@ def test_a_backup_while_a_collector_writes_is_of_one_moment(tmp_path):
 
 
 def test_what_is_no_backup_is_refused_and_leaves_nothing_behind(tmp_path):
-    """An empty file, a foreign one, and a backup with overwritten pages."""
+    """The files are an empty one, a foreign one, and a backup with overwritten pages."""
     path, copy, target = (
         tmp_path / "ledger.sqlite",
         tmp_path / "copy.sqlite",
@@ -125,7 +131,7 @@ def test_what_is_no_backup_is_refused_and_leaves_nothing_behind(tmp_path):
 
 @pytest.mark.services
 def test_a_full_disk_leaves_no_half_of_a_copy(tmp_path):
-    """One line, and the folder as it was."""
+    """The error is one line, and the folder is as it was."""
     path = tmp_path / "ledger.sqlite"
     write_ledger(path, Fleet(devices=40, days=40, cases=4))
     with small_disk(tmp_path / "small", 1) as folder:
@@ -135,7 +141,7 @@ def test_a_full_disk_leaves_no_half_of_a_copy(tmp_path):
 
 
 def test_the_numbers_of_a_ledger_are_those_of_its_records(tmp_path):
-    """Runs, devices, cases and verdicts counted another way; the parts are the file."""
+    """Runs, devices, cases and verdicts are counted another way; the parts make up the file."""
     path = tmp_path / "ledger.sqlite"
     write_ledger(path, Fleet(devices=7, days=30, cases=4))
     keep(path, 1)
@@ -161,7 +167,7 @@ def test_the_numbers_of_a_ledger_are_those_of_its_records(tmp_path):
 
 
 def test_the_commands_do_as_their_functions(tmp_path):
-    """Backup, restore and status from the command line; an absent ledger is one line."""
+    """Backup, restore and status run from the command line; an absent ledger is one line."""
     path, copy, second_copy = (
         tmp_path / "ledger.sqlite",
         tmp_path / "copy.sqlite",
@@ -185,7 +191,7 @@ def test_the_commands_do_as_their_functions(tmp_path):
 
 
 def test_the_status_names_what_was_rejected_and_why(tmp_path):
-    """The newest first, a line each that no terminal obeys; beyond twenty their number."""
+    """The newest rejections come first, a safe line each; beyond twenty their number is given."""
     path = tmp_path / "ledger.sqlite"
     topic = "edgemeter/v1/lab/pi-1/result"
     with SqliteLedger(path) as ledger:

@@ -1,4 +1,7 @@
-"""A ledger that was lost or restored comes back from the devices: real broker, outboxes, publishers and collectors."""
+"""Test that a ledger that was lost or restored comes back from the devices.
+
+The broker, outboxes, publishers and collectors are real.
+"""
 
 import contextlib
 import json
@@ -57,7 +60,7 @@ def texts(path):
 
 
 def test_a_ledger_that_is_gone_comes_back_from_every_device(broker, tmp_path):
-    """The same texts, each once; a second request finds everything there."""
+    """Each text comes back once, and a second request finds everything there."""
     with (
         device(broker, tmp_path) as (outbox, publisher),
         device(broker, tmp_path, "pi-2") as (other, second),
@@ -92,7 +95,10 @@ def test_a_ledger_that_is_gone_comes_back_from_every_device(broker, tmp_path):
 def test_a_record_without_a_time_of_its_own_is_one_point_wherever_it_comes_again(
     influx2_server, bucket_of, broker, tmp_path, monkeypatch, clock
 ):
-    """Its first receipt came days before: it lies in the new ledger and in the bucket where it lay in the old ones."""
+    """The record keeps the time of its first receipt, days before.
+
+    It is in the new ledger and in the bucket where it was in the old ones.
+    """
     config = InfluxConfig(
         influx2_server.url, influx2_server.token, influx2_server.org, f"again-{tmp_path.name}"
     )
@@ -121,7 +127,7 @@ def test_a_record_without_a_time_of_its_own_is_one_point_wherever_it_comes_again
 
 @pytest.mark.nightly
 def test_a_device_that_is_away_serves_a_request_when_it_is_back_and_only_once(broker, tmp_path):
-    """The broker keeps the request; it comes with each connection and is served with the first."""
+    """The broker sends the request at each connection; it is served at the first."""
     with collecting(broker, tmp_path / "old"), device(broker, tmp_path) as (outbox, publisher):
         deliver(outbox, publisher, 4)
     with collecting(broker, tmp_path / "new") as collector:
@@ -142,7 +148,10 @@ def test_a_device_that_is_away_serves_a_request_when_it_is_back_and_only_once(br
 
 @pytest.mark.nightly
 def test_the_command_names_who_sends_when(broker, tmp_path):
-    """One that is away is known from the ledger or the broker; since a day leaves out what is older."""
+    """A device that is away is known from the ledger or the broker.
+
+    A day to start from leaves out older records.
+    """
     ledger = str(tmp_path / "ledger")
     with (
         collecting(broker, tmp_path / "ledger") as collector,
@@ -172,7 +181,7 @@ def test_the_command_names_who_sends_when(broker, tmp_path):
 
 
 def test_a_device_that_nobody_knows_or_a_broker_that_refuses_is_named(broker, tmp_path):
-    """Instead of a request that nobody reads."""
+    """Otherwise the request would be one that nobody reads."""
     with pytest.raises(ConfigError):
         request_again(broker, tmp_path / "none", (), 0)
     with pytest.raises(ConfigError, match="'pi-9'"):

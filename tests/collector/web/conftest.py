@@ -1,4 +1,8 @@
-"""What the tests of the page share: the ledger of a simulated fleet, its page in this process, and a real browser with that page."""
+"""Fixtures of the tests of the page.
+
+They are the ledger of a simulated fleet, its page in this process, and a real browser with that
+page.
+"""
 
 import time
 
@@ -51,7 +55,10 @@ def browser(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def served_fleet_page(fleet_book):
-    """Serve the page of the simulated fleet, to this file alone: tests of others set the clock by which the server's loop waits."""
+    """Serve the page of the simulated fleet, to this file alone.
+
+    Tests in other files set the clock by which the server's loop waits.
+    """
     server = PageServer(fleet_book, TrendEvents())
     server.start()
     yield server
@@ -60,7 +67,10 @@ def served_fleet_page(fleet_book):
 
 @pytest.fixture
 def tab(browser, served_fleet_page):
-    """Return what opens a view of the simulated fleet, or another address; what was opened is closed."""
+    """Return a function that opens a view of the simulated fleet, or another address.
+
+    Opened pages are closed after the test.
+    """
     opened = []
 
     def open_tab(address="", **how):

@@ -1,4 +1,7 @@
-"""Facts about what is measured now: who is gone measures nothing, what is old is called so, a page is told without a reload."""
+"""Test the current measurements.
+
+A lost device measures nothing, an old report is called so, and a page is updated without a reload.
+"""
 
 import time
 
@@ -82,7 +85,10 @@ def page(ledger):
 
 
 def test_a_device_measures_while_the_process_that_reported_it_is_there():
-    """A device that is lost does not measure for ever, nor does one whose agent was started again."""
+    """A device that is lost does not measure for ever.
+
+    Neither does one whose agent was started again.
+    """
     for presence, is_shown in (
         ([], True),
         ([present("online")], True),
@@ -112,7 +118,7 @@ def test_a_device_measures_while_the_process_that_reported_it_is_there():
 
 
 def test_what_nobody_reports_on_is_called_stale_and_a_job_is_shown_for_a_day_after_its_end():
-    """By the time of receipt: a device's own clock plays no part."""
+    """The time of receipt decides: a device's own clock plays no part."""
     assert not activities_of([activity()], [], NOW_NS + ACTIVITY_STALE_NS).devices[0].is_stale
     assert activities_of([activity()], [], NOW_NS + ACTIVITY_STALE_NS + 1).devices[0].is_stale
     ended = {"running": 0, "waiting": 0}
@@ -131,7 +137,10 @@ def test_what_nobody_reports_on_is_called_stale_and_a_job_is_shown_for_a_day_aft
 
 
 def test_overview_and_device_show_what_is_measured(page, ledger):
-    """Case, run of how many, suite, failures, job, and when that was received; the job with its counts."""
+    """They show the case, the number of its run, the suite, failures, the job and the receipt.
+
+    The job has its counts.
+    """
     at_ns = time.time_ns()
     report(ledger, activity(received_ns=at_ns), job(received_ns=at_ns))
     overview, measured = (
@@ -155,7 +164,10 @@ def test_overview_and_device_show_what_is_measured(page, ledger):
 def test_a_page_that_shows_what_is_measured_is_not_kept_by_the_browser_when_that_is_over(
     page, ledger, monkeypatch
 ):
-    """Its tag is another one when time alone makes it stale, and when the device is lost; that of another view stays."""
+    """The page's tag changes when time alone makes it stale, and when the device is lost.
+
+    That of another view stays.
+    """
     report(ledger, activity())
     tags = []
     for now_ns in (NOW_NS, NOW_NS + ACTIVITY_STALE_NS + 1):
@@ -170,7 +182,10 @@ def test_a_page_that_shows_what_is_measured_is_not_kept_by_the_browser_when_that
 
 @pytest.mark.chromium
 def test_what_is_measured_appears_and_goes_without_a_reload(browser, ledger):
-    """When a run begins, when the next one does, and when the device is lost; what devices send stays text."""
+    """It changes when a run begins, when the next one does, and when the device is lost.
+
+    Texts of devices stay text.
+    """
     with served(ledger) as server:
         page = browser.open(server.url, width=390)
         page.drawn()

@@ -38,7 +38,7 @@ def write_alert(statements, number, title="step", severity="critical", closed_ns
 
 
 def test_what_a_channel_was_not_told_stands_above_the_alerts(tmp_path):
-    """On the overview too, with channel and the reason as text.
+    """The overview has it too, with channel and the reason as text.
 
     An alert leads to its series, and shows what was told.
     """
@@ -69,7 +69,7 @@ def test_what_a_channel_was_not_told_stands_above_the_alerts(tmp_path):
 
 
 def test_the_overview_names_critical_alerts_before_newer_ones(tmp_path):
-    """It has room for six: a warning takes no place of what is worse. Each leads to its series."""
+    """A warning takes none of the six places from a worse alert; each leads to its series."""
     ledger = fill(tmp_path / "ledger.sqlite", [make_run()])
     with WatchFile(watch_file_beside(str(ledger))) as file, file.writing() as statements:
         write_alert(statements, 1)

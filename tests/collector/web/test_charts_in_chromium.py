@@ -1,4 +1,7 @@
-"""Facts about what a reader can do with the charts, in a real browser: every step is a mouse, a key or a click."""
+"""Test the use of the charts in a real browser.
+
+Every step is a mouse, a key or a click.
+"""
 
 import csv
 import io
@@ -64,7 +67,10 @@ def charted(tab, lab):
 @pytest.mark.needs("npm")
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_axe_finds_nothing_serious_in_any_view(charted, dark):
-    """By the rules of axe-core, in both colours; with its charts, their tools and a table behind one."""
+    """The rules of axe-core find nothing in either colour.
+
+    The views have their charts, the tools of these, and an open table behind one.
+    """
     for address in (*VIEWS, "compare?require=ap>=.3,+p50<=40ms"):
         page = charted(address, dark=dark)
         page.run(f"({FIRST} && {TOOL.format('Table')})?.click()")
@@ -78,7 +84,10 @@ def test_axe_finds_nothing_serious_in_any_view(charted, dark):
 
 
 def test_a_chart_is_zoomed_and_moved_by_wheel_buttons_and_drag(charted):
-    """The wheel without Control scrolls the page; the buttons work by the keyboard; a drag to the right brings smaller values."""
+    """The wheel without Control scrolls the page, and a drag to the right brings smaller values.
+
+    The buttons work by the keyboard.
+    """
     page = charted("trend?device=simulated-pi5-01")
     x, top, width, height = page.place_of(PLOT)
     before = page.run(DOMAIN)
@@ -105,7 +114,7 @@ def test_a_chart_is_zoomed_and_moved_by_wheel_buttons_and_drag(charted):
 
 
 def test_no_day_of_an_axis_is_cut_off(charted):
-    """However far it is moved: the last label stands within the drawing."""
+    """The last label is within the drawing, however far the axis is moved."""
     page = charted("trend?device=simulated-pi5-01", width=1400)
     cut = f"""(() => {{ const plot = {PLOT}.getBoundingClientRect();
         const days = [...{PLOT}.querySelectorAll('.role-axis-label text')].filter(one => /[a-z]/.test(one.textContent));
@@ -121,7 +130,10 @@ def test_no_day_of_an_axis_is_cut_off(charted):
 
 
 def test_labels_of_a_front_cover_neither_marks_nor_each_other(charted):
-    """The name of a case stands beside its mark, clear of all others; numbers of marks that are near each other are one."""
+    """The name of a case is beside its mark, clear of all others.
+
+    Numbers of marks that are near each other are one.
+    """
     for address, width in (
         ("compare", 390),
         ("compare?board=simulated+Jetson+Orin+Nano", 1000),
@@ -142,7 +154,10 @@ def test_labels_of_a_front_cover_neither_marks_nor_each_other(charted):
 
 
 def test_a_dot_has_a_tooltip_and_leads_to_its_run(charted):
-    """With value, interval, verdict and run; the table behind has the same runs; the back button is right."""
+    """The tooltip has value, interval, verdict and run, and the table has the same runs.
+
+    The back button returns to the chart.
+    """
     page = charted("trend?metric=energy_gross_mj&device=simulated-pi5-01")
     x, top, width, height = page.place_of(f"{PLOT}.querySelector('.mark-symbol path')")
     page.mouse("mouseMoved", x + width / 2 - 1, top + height / 2)
@@ -165,7 +180,10 @@ def test_a_dot_has_a_tooltip_and_leads_to_its_run(charted):
 
 
 def test_labels_of_an_axis_cover_none_and_no_column_is_lost_without_a_word(charted):
-    """On a phone, where there is least room; at 1000 pixels a table that is wider than its place can be scrolled, and says so."""
+    """A phone has the least room for labels.
+
+    At 1000 pixels a table that is wider than its place can be scrolled, and says so.
+    """
     for address in VIEWS:
         page = charted(address, width=390)
         covered = page.run("""[...document.querySelectorAll('.mark-text.role-axis-label')].filter(group => {
@@ -182,7 +200,7 @@ def test_labels_of_an_axis_cover_none_and_no_column_is_lost_without_a_word(chart
 
 
 def test_zoom_and_hidden_series_are_in_the_permalink(charted):
-    """Opened again, the chart shows the same; and no field is left once all is shown again."""
+    """The opened address shows the same chart, and has no field once all is shown again."""
     page = charted("compare")
     name = page.run(f"{LEGEND}.querySelector('button').dataset.series")
     page.run(f"{LEGEND}.querySelector('button').click()")
@@ -203,7 +221,10 @@ def test_zoom_and_hidden_series_are_in_the_permalink(charted):
 
 
 def test_covering_marks_are_one_as_they_are_drawn(browser):
-    """Boards of different types, a little apart: zoomed in they are more marks, and each has one interval at most each way."""
+    """Boards of different types, a little apart, are more marks when zoomed in.
+
+    Each has one interval at most each way.
+    """
     boards = [make_environment(board=f"board {number}") for number in range(12)]
     runs = [
         make_run(f"b-{n}", p50_ms=10 + 0.01 * n, environment=board, id=f"run-{n}")
@@ -230,7 +251,7 @@ def test_covering_marks_are_one_as_they_are_drawn(browser):
 
 
 def test_no_mark_of_a_front_covers_another(charted):
-    """Of the whole fleet, and of what is left of it when a series is hidden."""
+    """This holds for the whole fleet, and for the rest when a series is hidden."""
     page = charted("compare")
     covering = """[...document.querySelectorAll('#against-accuracy .chart svg')].map(plot => {
         const boxes = [...plot.querySelectorAll('.mark-symbol.role-mark path')].map(one => one.getBoundingClientRect());
@@ -268,7 +289,7 @@ def test_no_mark_of_a_front_covers_another(charted):
 
 
 def test_a_brushed_period_narrows_the_table_the_exports_and_the_address(charted, tmp_path):
-    """When the pointer is released: a hand that rests while it draws has not decided yet.
+    """They change when the pointer is released: a hand that rests while it draws is undecided.
 
     The address brings it back.
     """
@@ -301,7 +322,10 @@ def test_a_brushed_period_narrows_the_table_the_exports_and_the_address(charted,
 
 
 def test_a_drag_in_one_panel_zooms_all_and_the_address_brings_it_back(charted):
-    """Panels over time show one period: by a drag, by the wheel, after a reload and after "All days"."""
+    """Panels over time show one period after a drag, the wheel or a reload.
+
+    After "All days" they show all.
+    """
     page = charted("trend?board=simulated+Raspberry+Pi+5&model=tiny-detector")
     domains = "drawn.map(one => one.view.scale('x').domain().map(Number))"
     before = page.run(domains)
@@ -334,7 +358,7 @@ def test_a_drag_in_one_panel_zooms_all_and_the_address_brings_it_back(charted):
 
 
 def test_without_a_script_the_page_names_where_its_figures_are(browser, lab):
-    """No chart is drawn; the tables and the exports are there."""
+    """No chart is drawn, but the tables and the exports are there."""
     page = browser.open(lab.url + "compare", has_scripts=False)
     assert "no charts: its tables, CSV and JSON have the figures" in page.run(
         "document.querySelector('noscript').innerText"

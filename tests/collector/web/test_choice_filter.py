@@ -1,4 +1,7 @@
-"""The filter above a comparison: an address that can be passed on marks what meets its limits, and names the case to take."""
+"""Test the filter above a comparison.
+
+An address that can be passed on marks the cases that meet its limits, and names the case to take.
+"""
 
 import re
 
@@ -26,7 +29,7 @@ def view_of(address, runs=None):
 
 
 def test_each_case_is_marked_by_the_requirement_that_decides_with_its_interval():
-    """The best first; what is recommended is said in one sentence above the table."""
+    """The best case comes first, and a sentence above the table names the recommended one."""
     view = view_of(ADDRESS)
     (table,) = [table for table in view.tables if table.name == "choice"]
     assert {row["case"]: row["outcome"] for row in table.dicts()} == {
@@ -40,14 +43,14 @@ def test_each_case_is_marked_by_the_requirement_that_decides_with_its_interval()
 
 
 def test_what_misses_a_limit_can_be_hidden():
-    """And the page says so."""
+    """The page says that cases are hidden."""
     view = view_of(f"{ADDRESS}&show=met")
     assert len(re.findall(r'<tr id="case-', view.body)) == 1
     assert "Not shown, because a limit is not met: 1 case." in view.body
 
 
 def test_without_limits_there_is_no_choice():
-    """The table is of every case, and there is no column for it."""
+    """The table has every case, and no column for the choice."""
     view = view_of("compare")
     assert [table.name for table in view.tables] == ["comparison"]
     assert "Limits</th>" not in view.body
@@ -62,7 +65,7 @@ def test_without_limits_there_is_no_choice():
     ],
 )
 def test_an_error_stands_above_the_table_and_the_form_keeps_its_values(address, words):
-    """The reader mends the limits, and need not write them again."""
+    """The reader corrects the limits, and need not write them again."""
     view = view_of(address)
     assert words in view.body
     picked = {field.name: field.picked for field in view.inputs if field.picked}
@@ -74,7 +77,7 @@ def test_an_error_stands_above_the_table_and_the_form_keeps_its_values(address, 
     "address", [ADDRESS, "compare?require=p99<=33ms", "compare?require=p50<=9mJ"]
 )
 def test_form_and_first_row_are_on_one_screen_of_a_phone(browser, address):
-    """Where a case is out, where nothing is certain, and where a limit is wrong."""
+    """This holds where a case is out, where nothing is certain, and where a limit is wrong."""
     with served(runs_of_days()) as server:
         page = browser.open(f"{server.url}{address.replace(' ', '+')}", width=390)
         assert page.fits()
@@ -88,7 +91,7 @@ def test_form_and_first_row_are_on_one_screen_of_a_phone(browser, address):
 
 @pytest.mark.chromium
 def test_the_form_works_without_a_script(browser):
-    """The button sends what was written."""
+    """The button sends the written values."""
     with served(runs_of_days()) as server:
         page = browser.open(f"{server.url}{ADDRESS}", has_scripts=False)
         page.run(

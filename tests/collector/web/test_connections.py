@@ -1,4 +1,7 @@
-"""Facts about clients that send half a request, or do not read their answer: the page answers the others."""
+"""Test clients that send half a request, or do not read their answer.
+
+The page answers the others.
+"""
 
 import contextlib
 import socket
@@ -42,7 +45,10 @@ class Clients:
         return client
 
     def status(self, address="127.0.0.1"):
-        """Return the first line of the answer to a whole request on a connection of its own, empty if it was closed."""
+        """Return the first line of the answer to a whole request.
+
+        The request has a connection of its own; the line is empty if that was closed.
+        """
         return status(self.open(WHOLE, address))
 
 
@@ -86,7 +92,10 @@ def is_open(client):
 
 
 def test_a_page_answers_while_hundreds_of_requests_are_half_sent():
-    """From the same address and from another, to a new connection and on one that was there before; before any deadline."""
+    """The page answers the same address and another one before any deadline.
+
+    It does on a new connection and on one that was there before.
+    """
     with served(RUNS, limits=RequestLimits(head_s=NEVER_S)) as page, clients_of(page) as clients:
         before = clients.open(WHOLE)
         assert status(before) == b"HTTP/1.1 200"
@@ -108,7 +117,7 @@ def test_a_page_answers_while_hundreds_of_requests_are_half_sent():
 
 
 def test_many_addresses_close_no_page():
-    """Sixteen connections of each would fill it: the one that has waited longest makes room."""
+    """Sixteen connections of each address would fill it, so the longest waiting one makes room."""
     with served(RUNS, limits=RequestLimits(head_s=NEVER_S)) as page, clients_of(page) as clients:
         for last in range(2, 22):
             for _ in range(16):
@@ -117,7 +126,7 @@ def test_many_addresses_close_no_page():
 
 
 def test_clients_behind_one_address_that_send_whole_requests_have_no_such_limit():
-    """As behind a reverse proxy: 60 connections are kept open and answer again."""
+    """60 connections, as behind a reverse proxy, are kept open and answer again."""
     with served(RUNS, limits=RequestLimits(head_s=NEVER_S)) as page, clients_of(page) as clients:
         connections = []
         for _ in range(60):
@@ -133,7 +142,10 @@ def test_clients_behind_one_address_that_send_whole_requests_have_no_such_limit(
 
 
 def test_a_head_and_a_body_have_their_time_whatever_single_bytes_come():
-    """A silent client, a head that drips, the second head of a connection; a body; a whole request is answered before and after."""
+    """A silent client, a slow head, a second head and a slow body are timed out.
+
+    A whole request is answered before and after.
+    """
     for limits, sent in (
         (RequestLimits(head_s=0.5, body_s=NEVER_S), [b"", b"GET / HT", SCRIPT, WHOLE + b"G"]),
         (
@@ -163,14 +175,14 @@ def drip(clients, ended):
 
 
 def test_the_usual_limits_are_ten_and_thirty_seconds():
-    """And sixteen connections of an address that has sent no request."""
+    """An address that has sent no request may have sixteen connections."""
     assert RequestLimits() == RequestLimits(
         head_s=10.0, body_s=30.0, most_newcomers=16, most_connections=256
     )
 
 
 def test_a_client_that_does_not_read_its_answers_is_disconnected():
-    """It asks on and on and reads nothing; one that reads slowly has all of its answer."""
+    """It sends requests and reads nothing; a client that reads slowly has all of its answer."""
     with (
         served(RUNS, limits=RequestLimits(head_s=NEVER_S, body_s=1.0)) as page,
         clients_of(page) as clients,
@@ -193,7 +205,7 @@ def test_a_client_that_does_not_read_its_answers_is_disconnected():
 
 
 def test_requests_in_one_packet_are_answered_in_turn():
-    """Three of a client that does not wait for the first answer."""
+    """The client sends three without waiting for the first answer."""
     with served(RUNS, limits=RequestLimits()) as page, clients_of(page) as clients:
         client = clients.open((SCRIPT + b"\r\n") * 2 + SCRIPT + b"Connection: close\r\n\r\n")
         text = b""

@@ -40,7 +40,10 @@ STEP_DAY = 40
 
 @pytest.fixture(scope="module")
 def fleet():
-    """Return the runs of three boards, two of them slower from the day of a firmware on, the third without it; and their findings."""
+    """Return the runs of three boards, and their findings.
+
+    Two of them are slower from the day of a firmware on, the third is without it.
+    """
     runs = []
     for day in range(60):
         for device, ratio in SLOWER.items():
@@ -62,7 +65,10 @@ def fleet():
 
 
 def test_a_step_comes_with_its_size_its_interval_and_what_changed_beside_it(fleet):
-    """Ten per cent, on its day, and the firmware is named; other figures have none, nor had this one before the history was read."""
+    """A step of ten per cent is on its day, and names the firmware.
+
+    Other figures have none, nor had this one before the history was read.
+    """
     runs, events = fleet
     stepped = series_of(runs[0])
     assert TrendEvents(MemoryStore(oldest_first(runs))).of(stepped, "latency_p50_ms") == ()
@@ -74,7 +80,7 @@ def test_a_step_comes_with_its_size_its_interval_and_what_changed_beside_it(flee
 
 
 def test_a_finding_leads_to_the_series_of_what_it_hit_in_its_period(fleet):
-    """A firmware on two boards is told once, with the change of both."""
+    """A firmware on two boards is one finding, with the change of both."""
     runs, events = fleet
     (finding,) = events.findings_of({})
     assert "2 steps: p50 +6.0 to +10%" in finding.text
@@ -92,7 +98,7 @@ def test_a_finding_leads_to_the_series_of_what_it_hit_in_its_period(fleet):
 
 
 def test_a_series_of_one_run_has_no_events():
-    """Nor does it keep its page from being made."""
+    """The page of such a series is made all the same."""
     run = make_run()
     events = TrendEvents(MemoryStore([run]))
     events.refresh()
@@ -100,7 +106,10 @@ def test_a_series_of_one_run_has_no_events():
 
 
 def test_an_accuracy_that_fell_is_a_step_of_its_chart():
-    """Of an accuracy, and of an error that rose: each is followed by a metric of its own, and both are drawn as the page's accuracy."""
+    """An accuracy that fell and an error that rose are both drawn as the page's accuracy.
+
+    Each is followed by a metric of its own.
+    """
     for better, before, after in (("higher", 0.60, 0.55), ("lower", 0.10, 0.15)):
         with table_row(better):
             days = make_days([100.0] * 60)
@@ -117,7 +126,7 @@ def test_an_accuracy_that_fell_is_a_step_of_its_chart():
 
 
 def test_remarks_of_people_stand_in_the_series_that_they_are_about(fleet, tmp_path):
-    """And a page that was kept by a browser is asked for again."""
+    """A remark also makes a browser ask again for a page that it kept."""
     path = fill(tmp_path / "ledger.sqlite", fleet[0])
     events = TrendEvents(LedgerStore(path))
     events.refresh()
@@ -150,7 +159,7 @@ def test_remarks_of_people_stand_in_the_series_that_they_are_about(fleet, tmp_pa
 
 
 def test_the_board_with_an_issue_of_the_simulated_fleet_is_named_first_and_no_healthy_one_for_its_energy():
-    """It draws a tenth more than its peers, over both of its cases."""
+    """The odd board draws a tenth more than its peers, over both of its cases."""
     fleet = simulated_fleet.records_of(make_record(), end_ns=STARTED_AT_NS, days=20)
     boards = tuple(run for run in fleet if run.device.startswith("simulated-pi5"))
     events = TrendEvents(MemoryStore(oldest_first(boards)))
@@ -164,7 +173,10 @@ def test_the_board_with_an_issue_of_the_simulated_fleet_is_named_first_and_no_he
 
 
 def test_the_page_shows_an_event_as_the_trend_does():
-    """A firmware on three boards in energy and latency is one finding, of all of them; what is alone stays one of its own."""
+    """A firmware on three boards in energy and latency is one finding of all of them.
+
+    A single finding stays one of its own.
+    """
     firmwares = ["a"] * 50 + ["b"] * 20
     runs = [
         run

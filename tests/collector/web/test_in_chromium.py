@@ -1,4 +1,7 @@
-"""Facts about the page in a real browser: it fits, it stays silent, its filters and exports work, served and as one file."""
+"""Test the page in a real browser, served and as one file.
+
+It fits, it stays silent, and its filters and exports work.
+"""
 
 import csv
 import io
@@ -66,7 +69,10 @@ def report(fleet_book, tmp_path_factory):
     ids=["desk", "phone, dark", "zoom 200%"],
 )
 def test_every_view_fits_and_the_console_stays_silent(tab, width, scale, dark):
-    """Nothing sticks out on a desk, on a phone or at twice the size; no error, no warning, nothing asked for elsewhere."""
+    """Nothing overflows on a desk, on a phone or at twice the size.
+
+    There is no error, no warning, and no request elsewhere.
+    """
     for address in ADDRESSES:
         page = tab(address, width=width, scale=scale, dark=dark)
         page.drawn()
@@ -81,7 +87,7 @@ def test_every_view_fits_and_the_console_stays_silent(tab, width, scale, dark):
 
 
 def test_dark_is_dark_and_can_be_switched(tab):
-    """The paper follows the system; the button turns it, and the next page keeps it."""
+    """The background follows the system; the button switches it, and the next page keeps it."""
     page = tab("", dark=True)
     paper = "getComputedStyle(document.body).backgroundColor"
     dark = page.run(paper)
@@ -94,7 +100,10 @@ def test_dark_is_dark_and_can_be_switched(tab):
 
 
 def test_a_picked_filter_is_in_the_address_which_brings_the_view_back(tab):
-    """A permalink shows the same rows, and its form the same picks; the form does not keep the pick that led away."""
+    """A permalink shows the same rows, and its form the same picks.
+
+    The form does not keep the pick that led away.
+    """
     page = tab("compare")
     page.run(PICK.format("precision", "int8"))
     page.until("location.search.includes('precision=int8') && document.readyState === 'complete'")
@@ -113,7 +122,10 @@ def test_a_picked_filter_is_in_the_address_which_brings_the_view_back(tab):
 
 
 def test_a_chart_whose_series_are_all_hidden_asks_for_no_scale(tab):
-    """One after the other goes and comes back, on every chart of a run and by the one legend of the fronts: the console stays silent."""
+    """Hiding and showing every series in turn leaves the console silent.
+
+    They are those of every chart of a run, and of the one legend of the fronts.
+    """
     for address in ("compare", "run?id=simulated-pi5-07-0024"):
         page = tab(address)
         page.drawn()
@@ -136,7 +148,10 @@ def test_a_chart_whose_series_are_all_hidden_asks_for_no_scale(tab):
 
 
 def test_the_boards_of_a_type_open_by_the_keyboard_and_stay_below_their_row(tab):
-    """Enter opens and closes; sorted by any column, a board stands below its type; a link to a board opens its type."""
+    """Enter opens and closes the boards, and a link to a board opens its type.
+
+    Sorted by any column, a board stays below its type.
+    """
     page = tab("compare?precision=fp32")
     boards = (
         "[...document.querySelectorAll('#table tr.board')].filter(one => one.offsetParent !== "
@@ -168,7 +183,7 @@ def test_the_boards_of_a_type_open_by_the_keyboard_and_stay_below_their_row(tab)
 
 
 def test_csv_holds_what_a_table_shows(tab, tmp_path):
-    """Figure for figure, and every board of a row of several."""
+    """Every figure is there, and every board of a row of several."""
     page = tab("compare?precision=fp32")
     file = page.download("document.querySelector('.exports a').click()", tmp_path)
     rows = list(csv.DictReader(io.StringIO(file.read_text())))
@@ -186,7 +201,10 @@ def test_csv_holds_what_a_table_shows(tab, tmp_path):
 
 
 def test_pictures_are_written_by_the_browser_and_stand_alone(tab, tmp_path):
-    """The SVG is XML in plain colours with title and legend; the PNG has twice its size and is not of one colour."""
+    """The SVG is XML in plain colours with title and legend.
+
+    The PNG has twice its size and is not of one colour.
+    """
     page = tab("compare")
     page.drawn()
     addresses = {url for url in page.requests() if url.startswith("http")}
@@ -233,7 +251,10 @@ TOO_WIDE = (
 
 
 def test_no_table_is_scrolled_sideways_and_its_rows_are_short_on_a_phone(tab):
-    """A row is a few lines, each figure below its name; the way to the other views and what is picked are not cut off."""
+    """A row is a few lines, each figure below its name.
+
+    The way to the other views and the picked filters are not cut off.
+    """
     for address in TABLES:
         assert tab(address, width=1400).run(TOO_WIDE) == 0, address
         page = tab(address, width=390)
@@ -256,7 +277,7 @@ def test_no_table_is_scrolled_sideways_and_its_rows_are_short_on_a_phone(tab):
 
 
 def test_the_keyboard_reaches_the_content_and_the_filters(tab):
-    """The first stop skips to the content; the slash goes to the filters."""
+    """The first stop skips to the content, and the slash goes to the filters."""
     page = tab("compare")
     page.press("Tab")
     assert page.run("document.activeElement.className") == "skip"
@@ -265,7 +286,10 @@ def test_the_keyboard_reaches_the_content_and_the_filters(tab):
 
 
 def test_the_file_works_without_a_network(tab, report, tmp_path):
-    """Every view that the file links to opens, and nothing is asked for; CSV and JSON of a view hold the same rows."""
+    """Every view that the file links to opens without a request.
+
+    CSV and JSON of a view hold the same rows.
+    """
     page = tab(report, offline=True)
     addresses = page.run(
         "[...document.querySelectorAll('template[data-address]')].map(one => one.dataset.address)"
@@ -312,7 +336,10 @@ def test_the_file_works_without_a_network(tab, report, tmp_path):
 
 
 def test_a_form_without_fields_has_its_button_among_the_more_filters(tab, report):
-    """Of a comparison in a file nothing can be chosen anew: no button stands alone, and none is left out."""
+    """No button stands alone, and none is left out.
+
+    In a comparison in a file nothing can be chosen anew.
+    """
     for address, is_folded in (("compare", False), (f"{report}#/compare", True)):
         page = tab(address)
         if is_folded:
@@ -324,7 +351,10 @@ def test_a_form_without_fields_has_its_button_among_the_more_filters(tab, report
 
 
 def test_the_file_narrows_as_the_server_does(tab, report):
-    """The same rows and marks for the same picks, the reference among them; a board that is picked stands for itself."""
+    """The same picks, the reference among them, give the same rows and marks.
+
+    A board that is picked stands for itself.
+    """
     for picks in (
         "precision=int8&board=simulated+Raspberry+Pi+5",
         "precision=int8&device=simulated-pi5-03",
@@ -346,7 +376,7 @@ def test_the_file_narrows_as_the_server_does(tab, report):
 
 
 def test_a_text_that_a_spreadsheet_would_run_is_a_text_in_what_the_page_writes(browser, tmp_path):
-    """In the file's export and in a chart's; a negative number stays one."""
+    """This holds in the file's export and in a chart's; a negative number stays a number."""
     file = tmp_path / "report.html"
     book = book_of(
         source_from([make_run(precision="=1+1", id="-2+3"), make_reference(precision="=1+1")])
@@ -369,7 +399,7 @@ def test_a_text_that_a_spreadsheet_would_run_is_a_text_in_what_the_page_writes(b
 
 
 def test_what_devices_send_stays_text(browser, tmp_path):
-    """A board, a file and a verdict that are markup do nothing, served and in a file."""
+    """A board, a file and a verdict that are markup have no effect, served and in a file."""
     fields = {
         "environment": make_environment(board=MARKUP, kernel=MARKUP),
         "verdict": violating("disturbed", MARKUP),
@@ -412,7 +442,7 @@ def deliver(ledger, seq):
 
 
 def test_runs_appear_without_a_reload_also_those_of_a_time_without_a_server(browser, tmp_path):
-    """A part of the page that did not change stays the same element, a zoomed chart zoomed."""
+    """Unchanged parts of the page stay the same elements, and a zoomed chart stays zoomed."""
     ledger = fill(
         tmp_path / "ledger.sqlite", [make_run(id="first"), make_reference(id="reference")]
     )

@@ -66,7 +66,7 @@ def page(ledger, monkeypatch):
 
 
 def test_jobs_are_listed_with_their_progress(page):
-    """Each leads to its own page; as JSON the counts are numbers."""
+    """Each job leads to its own page, and JSON has the counts as numbers."""
     show, reported = page
     assert "No jobs" in show("jobs")
     reported(RUNNING, STOPPED)
@@ -81,7 +81,10 @@ def test_jobs_are_listed_with_their_progress(page):
 
 
 def test_a_job_stands_with_its_devices_and_its_runs(page):
-    """Of this job only; a device that works on it with how far it is, one that failed with the reason."""
+    """The page has only this job's devices and runs.
+
+    A device that works on it has its progress, one that failed the reason.
+    """
     show, reported = page
     reported(RUNNING)
     text = show("jobs", job="measure-1")
@@ -99,7 +102,7 @@ def test_a_job_stands_with_its_devices_and_its_runs(page):
 
 
 def test_names_and_notes_are_no_markup(page):
-    """They come from boards; the page of a job has its runs only."""
+    """The texts come from boards; the page of a job has its runs only."""
     show, reported = page
     reported(
         STOPPED,
@@ -127,7 +130,10 @@ def test_a_run_leads_to_its_job_also_when_nobody_reports_on_that_any_more(page):
 
 
 def test_the_overview_shows_what_measures_now(page):
-    """A job while it runs, a stopped one until its last device is done; others are on the page of jobs."""
+    """It shows a job while it runs, and a stopped one until its last device is done.
+
+    Other jobs are on the page of jobs.
+    """
     show, reported = page
     reported(RUNNING, msgspec.structs.replace(STOPPED, running=1))
     for text in ("Job measure-1", "Job measure-7"):

@@ -6,7 +6,7 @@ from edgemeter.collector.web.queries import live_chart
 
 
 def test_a_template_escapes_text_and_keeps_markup():
-    """In content and in attributes, without control characters; what a template made stays."""
+    """Content and attributes are escaped, without control characters; a template's markup stays."""
     assert (
         render("message.html", text="a\x00b<b>&")
         == '<p class="note">a\N{REPLACEMENT CHARACTER}b&lt;b&gt;&amp;</p>\n'
@@ -25,7 +25,10 @@ def test_a_template_escapes_text_and_keeps_markup():
 
 
 def test_a_sentence_has_its_commands_and_days_as_such():
-    """No backtick is shown, and no line ends within a day; what a device sent stays text, and markup as it is."""
+    """No backtick is shown, and no line ends within a day.
+
+    A device's text stays text, and markup stays as it is.
+    """
     text = render(
         "message.html", text="<b>: `edgemeter runs` since 2026-08-20 11:00, pi-2026-08-201"
     )

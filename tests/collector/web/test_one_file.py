@@ -1,4 +1,7 @@
-"""Facts about the page as one file: it is whole, it runs nothing but its own scripts, and says what it leaves out."""
+"""Test the page as one file.
+
+It is whole, it runs nothing but its own scripts, and it says what it leaves out.
+"""
 
 import base64
 import functools
@@ -27,7 +30,10 @@ HOSTILE = "</script><script>alert(1)</script><img src=http://x/y onerror=a()>\"'
 
 
 class Page(HTMLParser):
-    """A page taken apart: its elements, its text, and whether each element is closed by its own end."""
+    """A parsed page, with its elements and its text.
+
+    It has whether each element is closed by its own end.
+    """
 
     def __init__(self, html):
         super().__init__()
@@ -75,7 +81,10 @@ def first_of(*runs):
 
 
 def many_cases():
-    """Return runs of 60 cases: devices, precisions, runtimes; some disturbed, some without energy or accuracy."""
+    """Return runs of 60 cases.
+
+    They differ in device, precision and runtime; some are disturbed, or lack energy or accuracy.
+    """
     disturbed = violating("disturbed", "busy-machine")
     device = [
         make_run(
@@ -142,7 +151,7 @@ def test_every_page_is_well_formed_and_every_number_drawn_is_one():
 
 
 def test_the_page_refers_to_nothing_outside():
-    """No address, no style sheet, no font, no picture, no script from anywhere else."""
+    """The page loads no style sheet, font, picture or script from any address."""
     html = odd_page("60 cases")
     page = Page(html)
     outside = [
@@ -161,7 +170,10 @@ def test_the_page_refers_to_nothing_outside():
 
 
 def test_the_page_may_run_nothing_but_its_own_scripts():
-    """Its policy names the scripts by hash, so that what a device sent cannot run even if it got through."""
+    """The page's policy names the scripts by hash.
+
+    A device's text cannot run even if it got through.
+    """
     html = odd_page("one run")
     (policy,) = [
         attributes["content"]
@@ -178,7 +190,7 @@ def test_the_page_may_run_nothing_but_its_own_scripts():
 
 
 def test_what_a_device_sent_stays_text_everywhere():
-    """Reasons, files, boards, libraries: none becomes an element."""
+    """No reason, file, board or library becomes an element."""
     hostile = make_run(
         task=HOSTILE,
         environment=make_environment(
@@ -210,7 +222,7 @@ def test_what_a_device_sent_stays_text_everywhere():
 
 
 def test_every_link_leads_to_a_view_that_the_file_holds():
-    """And every link within a view to a place in it."""
+    """Every link within a view leads to a place in it."""
     html = odd_page("60 cases")
     addresses = {
         attributes["data-address"]
@@ -230,7 +242,10 @@ def test_every_link_leads_to_a_view_that_the_file_holds():
 
 
 def test_what_is_left_out_or_disturbed_is_named_with_its_reason():
-    """A case that nothing matches with its newest run, an invalid run, and what keeps a figure from being believed."""
+    """An unmatched case has its newest run, and an invalid run its reason.
+
+    The page also says why a figure cannot be believed.
+    """
     verdicts = [violating("invalid", "outputs-differ"), violating("disturbed", "under-voltage")]
     runs = [
         make_run(id=verdict.state, device=verdict.state, verdict=verdict) for verdict in verdicts
@@ -248,7 +263,7 @@ def test_what_is_left_out_or_disturbed_is_named_with_its_reason():
 
 
 def test_the_page_says_what_changes_between_days_include():
-    """In one sentence, whatever the number of cases."""
+    """One sentence says it, whatever the number of cases."""
     sides = (
         make_side(agent="1", runs=4),
         make_side(agent="1", start=2 * 86_400, runs=4, role="reference", precision="fp16"),

@@ -49,7 +49,7 @@ def rows_of(view, name="published"):
 
 
 def test_each_row_has_its_verdict_the_sentence_own_runs_and_the_source(tmp_path):
-    """On the page as in what is exported; the line on top says what these figures are."""
+    """The page and the exports have them, and the line on top says what these figures are."""
     view = view_of(folder_of(tmp_path, IMPOSSIBLE, LATENCY), source="A guide")
     assert view.lead == published_view.LEAD
     impossible, latency = rows_of(view)
@@ -70,7 +70,10 @@ def test_each_row_has_its_verdict_the_sentence_own_runs_and_the_source(tmp_path)
 
 
 def test_the_filters_leave_what_they_name(tmp_path):
-    """Words, model, device, verdict and source; results of MLPerf stand apart; what is left of a filter that fits nothing is said."""
+    """Words, model, device, verdict and source filter the rows.
+
+    MLPerf's results are apart. A filter that fits nothing is reported.
+    """
     folder = folder_of(tmp_path, IMPOSSIBLE, LATENCY)
     for fields in (
         {"verdict": "impossible"},
@@ -89,7 +92,9 @@ def test_the_filters_leave_what_they_name(tmp_path):
 
 
 def test_a_search_sees_also_what_is_not_listed(tmp_path):
-    """The page lists the first; its own search, which would see only these, is left to the form.
+    """The form searches all figures, as the page lists only the first ones.
+
+    The page's own search would see only these.
 
     A file lists all.
     """
@@ -127,7 +132,7 @@ def test_the_served_page_has_csv_and_json_and_knows_when_they_are_stale(tmp_path
 def test_the_view_is_in_the_file_that_works_offline_unless_it_is_of_some_cases(
     tmp_path, monkeypatch
 ):
-    """Others call models otherwise, so that a file of one model would hold none of them."""
+    """Other names for models would leave a file of one model without any of them."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
     folder_of(tmp_path / "references", LATENCY)
     book = book_of(source_from(own_runs()))
@@ -140,7 +145,7 @@ def test_the_view_is_in_the_file_that_works_offline_unless_it_is_of_some_cases(
 
 
 def test_what_a_source_states_stays_text(tmp_path):
-    """It becomes no element."""
+    """The text becomes no element."""
     view = view_of(
         folder_of(
             tmp_path,

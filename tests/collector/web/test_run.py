@@ -1,4 +1,7 @@
-"""Facts about the page of one run: what happened when, on one axis of time, and the part that shows it over time."""
+"""Test the page of one run.
+
+It shows the run on one axis of time, and has a part that shows it over time.
+"""
 
 import msgspec
 import numpy as np
@@ -39,7 +42,7 @@ def page_of(**fields):
 
 
 def test_latency_and_power_stand_on_one_axis_of_time_with_idle_and_warm_up_shaded():
-    """Moments are those of the samples; the conditions before the run stand in its idle."""
+    """The times are those of the samples; the conditions before the run are in its idle part."""
     before = record_conditions.Condition(when="before", temperatures_c={"soc": 45.0})
     _, charts = page_of(
         samples=SERIES, windows=WHEN, power_traces=(make_power_trace("ina"),), conditions=(before,)
@@ -63,7 +66,7 @@ def test_latency_and_power_stand_on_one_axis_of_time_with_idle_and_warm_up_shade
 
 
 def test_without_the_moments_of_the_queries_they_stand_in_their_order():
-    """No time is made up."""
+    """No time is invented."""
     chart = page_of(samples=SERIES[:1])[1]["Latency of every query, in order"]
     assert [row["at_s"] for row in chart.table.dicts()] == list(range(1, 21))
     assert chart.spec["layer"][0]["encoding"]["x"]["title"] == "query"
@@ -75,7 +78,10 @@ def body_of(run):
 
 
 def test_a_short_run_without_frames_has_no_such_part():
-    """A camera's has its frames and charts; a sustained one of other queries has its own heading."""
+    """The run of a camera has its frames and charts.
+
+    A sustained one of other queries has its own heading.
+    """
     body = body_of(camera_hour())
     for text in ("Frames and the run over time", "missed 5,340, 9.9%", "Clock and temperature"):
         assert text in body
@@ -93,7 +99,10 @@ def test_a_short_run_without_frames_has_no_such_part():
 
 
 def test_each_chart_holds_what_is_known_and_no_more():
-    """Missed frames by the interval, each quantity in its own unit; without clock or power those charts are absent."""
+    """Missed frames are by the interval, and each quantity is in its own unit.
+
+    Without clock or power those charts are absent.
+    """
     sustained = camera_hour().sustained
     charts = {chart.title: chart for chart in charts_of(sustained, of_frames=True)}
     assert list(charts) == [

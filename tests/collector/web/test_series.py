@@ -47,7 +47,10 @@ def series_of(fleet_book):
 
 
 def test_every_run_is_a_dot_that_leads_to_it_with_what_changed_beside_it(series_of):
-    """The Pi boards got another firmware, the others did not; a step has its own words, and provenance stands in the heading."""
+    """Only the Pi boards got another firmware.
+
+    A step has its own words, and the provenance is in the heading.
+    """
     charted = series_of("simulated-pi5-01", "latency_p50_ms")
     runs = {row["run"] for row in charted.chart.table.dicts()}
     assert len(runs) == len(charted.table.dicts()) == DAYS
@@ -62,7 +65,7 @@ def test_every_run_is_a_dot_that_leads_to_it_with_what_changed_beside_it(series_
 
 
 def test_the_line_of_a_series_is_the_value_of_its_case_in_the_tables():
-    """The mean of the runs that are ok, not a median: one figure has one value on a page."""
+    """It is the mean of the ok runs, not a median, so that a figure has one value on a page."""
     runs = [make_run(p50_ms=p50_ms, id=f"run-{p50_ms}") for p50_ms in (10.0, 10.5, 13.0)]
     runs.append(make_run(p50_ms=30.0, id="run-slow", verdict=violating("disturbed", "throttled")))
     context = view_context(runs)
@@ -76,7 +79,10 @@ def test_the_line_of_a_series_is_the_value_of_its_case_in_the_tables():
 
 
 def test_a_run_that_lies_apart_from_its_siblings_is_disturbed_everywhere_on_the_page():
-    """It is hollow in charts and does not count for a line; the Overview and the run's own page say the same."""
+    """The run is hollow in charts and does not count for a line.
+
+    The Overview and the run's own page say the same.
+    """
     runs = in_rounds(
         [make_run(p50_ms=p50_ms, id=f"run-{p50_ms}") for p50_ms in (10.0, 10.5, 10.2, 15.0)]
     )
@@ -108,7 +114,7 @@ def values_in(spec):
 
 
 def test_energies_have_their_interval_and_a_share_has_none(series_of):
-    """A bar for each energy; the share of throttled runs begins at zero."""
+    """Each energy has a bar, and the share of throttled runs begins at zero."""
     rows = series_of("simulated-pi5-01", "energy_gross_mj").chart.table.dicts()
     assert len([row for row in rows if row["low"] < row["value"] < row["high"]]) == DAYS
     share = series_of("simulated-pi5-19", "is_throttled").chart
@@ -117,7 +123,7 @@ def test_energies_have_their_interval_and_a_share_has_none(series_of):
 
 
 def test_any_span_of_time_is_drawn_with_finite_numbers():
-    """One run, several of one moment, or years: no coordinate is no number."""
+    """One run, several of one moment, or years give finite coordinates."""
     for ats in ([5], [5, 5], [1, 2 * 10**18]):
         with table_row(ats):
             rows = [
@@ -167,7 +173,10 @@ def test_the_trend_begins_with_what_moved_and_shows_every_type_of_board():
 
 
 def test_the_rows_of_runs_show_on_a_phone_what_tells_them_apart():
-    """Two precisions do, one does not need the room; threads, which have no column, get one where they differ."""
+    """Two precisions are shown, one is not.
+
+    Threads, which have no column, get one where they differ.
+    """
     for runs, on_phone, nowhere in (
         ([make_run(id="a"), make_run(id="b", precision="int8")], ["Precision"], ["Threads"]),
         ([make_run(id="a"), make_run(id="b")], [], ["Threads"]),
@@ -190,7 +199,7 @@ def test_the_rows_of_runs_show_on_a_phone_what_tells_them_apart():
 
 
 def test_thinning_keeps_the_outliers():
-    """Of 100,000 values the one peak and the one dip stay."""
+    """The one peak and the one dip of 100,000 values stay."""
     values = [1.0] * 100_000
     values[777], values[50_001] = 9.0, 0.1
     indexed = thinned(values, 1000)
@@ -200,7 +209,7 @@ def test_thinning_keeps_the_outliers():
 
 
 def test_an_address_has_an_order_and_a_file_links_only_to_what_it_holds():
-    """Hostile text goes there and back; elsewhere the text stands alone."""
+    """Hostile text survives both ways, and a link outside the file is text alone."""
     fields = {"model": "a&b=c #?/<x>", "device": "pi 1"}
     assert address("compare", fields) == address("compare", dict(reversed(fields.items())))
     assert read_address(address("compare", fields)).fields == fields
@@ -209,7 +218,7 @@ def test_an_address_has_an_order_and_a_file_links_only_to_what_it_holds():
 
 
 def test_a_picked_period_narrows_the_figures():
-    """Those that started in it stay; a table without moments is whole."""
+    """Runs that started in the period stay; a table without times is whole."""
     table = ViewTable("points", ("run", "started_at_ns"), (("a", 5), ("b", 9)))
     assert table.between(*read_period("0,0")).rows == table.rows
     assert (table.between(6, 9).rows, table.between(5, 8).rows) == ((("b", 9),), (("a", 5),))

@@ -1,4 +1,7 @@
-"""Facts about what the page answers: every request is answered in this process, and listens at no port."""
+"""Test the answers of the page.
+
+Every request is answered in this process, and listens at no port.
+"""
 
 import csv
 import gzip
@@ -36,7 +39,10 @@ def rows_of(page, path):
 
 
 def test_every_view_is_served_in_every_form(fleet_page):
-    """Also where nothing matches: a page that states that; only a CSV file would have nothing in it. A page is small, of 40 devices."""
+    """Where nothing matches, the page says so, and only a CSV file would be empty.
+
+    A page of 40 devices is small.
+    """
     for view in ("", "compare", "trend?metric=accuracy", "device", "device?device=nobody"):
         prefix = f"/{view}{'&' if '?' in view else '?'}format="
         with table_row(view):
@@ -53,7 +59,10 @@ def test_every_view_is_served_in_every_form(fleet_page):
 
 
 def test_a_run_is_there_down_to_its_raw_samples_compressed_and_once(fleet_page):
-    """CSV has every query of it; the tag of the page is answered with 304, that of another view is not."""
+    """CSV has every query of the run.
+
+    The tag of the page is answered with 304, that of another view is not.
+    """
     rows = rows_of(fleet_page, f"{RUN}&format=csv")
     assert (len(rows), {row["series"] for row in rows}) == (256, {"latency"})
     _, headers, body = ask(fleet_page, RUN)
@@ -65,7 +74,10 @@ def test_a_run_is_there_down_to_its_raw_samples_compressed_and_once(fleet_page):
 
 
 def test_a_page_may_run_nothing_but_our_script(fleet_page):
-    """Nothing inline, nothing from elsewhere, in no frame; the script of the charts is loaded once for good."""
+    """Nothing is inline, from elsewhere, or in a frame.
+
+    The script of the charts is loaded only once.
+    """
     _, headers, body = ask(fleet_page, "/compare")
     assert "script-src 'self'" in headers["Content-Security-Policy"]
     assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
@@ -85,7 +97,7 @@ def test_a_page_may_run_nothing_but_our_script(fleet_page):
 
 
 def test_a_picked_period_narrows_what_is_exported(fleet_page):
-    """CSV and JSON hold what is seen."""
+    """CSV and JSON hold the visible rows."""
     trend = "/trend?device=simulated-pi5-01&format="
     at_ms = sorted(
         int(row["started_at_ns"]) // 1_000_000 for row in rows_of(fleet_page, f"{trend}csv")
@@ -98,7 +110,7 @@ def test_a_picked_period_narrows_what_is_exported(fleet_page):
 
 
 def test_every_series_is_on_one_page_of_the_trend(fleet_page):
-    """One leads to the next."""
+    """Each page links to the next."""
     devices, address = set(), "/trend"
     while address:
         body = text_of(fleet_page, address)
@@ -109,7 +121,10 @@ def test_every_series_is_on_one_page_of_the_trend(fleet_page):
 
 
 def test_unknown_views_methods_and_names_are_refused(two_runs):
-    """A name that was pointed at this machine, a path outside the views, a POST; a HEAD has the length and no body."""
+    """A foreign host name, a path outside the views and a POST are refused.
+
+    The name was pointed at this machine. A HEAD has the length and no body.
+    """
     assert ask(two_runs, "/", Host="attacker.example")[0] == 421
     for name in ("localhost:8000", "127.0.0.1", "[::1]:8000", "[::1]"):
         assert ask(two_runs, "/", Host=name)[0] == 200, name
@@ -121,7 +136,7 @@ def test_unknown_views_methods_and_names_are_refused(two_runs):
 
 
 def test_without_the_token_nothing_is_shown():
-    """Neither page nor figures nor script; a wrong one is none.
+    """A wrong token shows neither page nor figures nor script.
 
     From the address it goes into a cookie and leaves the address.
     """
@@ -142,7 +157,10 @@ def test_without_the_token_nothing_is_shown():
 
 
 def test_an_address_that_asks_for_what_is_absent_is_an_error(two_runs):
-    """All days in place of a period that is none, or a page in place of a CSV file, would be something else than was asked for."""
+    """All days in place of an invalid period would be another answer than asked for.
+
+    The same holds for a page in place of a CSV file.
+    """
     for path in (
         "/compare?days=abc",
         "/compare?days=-5",
@@ -159,7 +177,7 @@ def test_an_address_that_asks_for_what_is_absent_is_an_error(two_runs):
 
 
 def test_a_third_page_waits_for_one_of_two_that_are_being_made(two_runs, monkeypatch):
-    """Each takes memory while it is made, which the process keeps; all come in the end."""
+    """Each page takes memory that the process keeps, and all come in the end."""
     met, lock, making, at_once = (
         threading.Barrier(MADE_AT_ONCE, timeout=60),
         threading.Lock(),
@@ -184,7 +202,7 @@ def test_a_third_page_waits_for_one_of_two_that_are_being_made(two_runs, monkeyp
 
 
 def test_a_ledger_that_cannot_be_opened_is_tried_again(tmp_path, caplog):
-    """A folder that is gone for a moment ends neither the page nor what keeps it up to date."""
+    """A folder that is gone for a moment ends neither the page nor its updates."""
     folder = tmp_path / "ledger"
     folder.mkdir()
     page = page_of(fill(folder / "ledger.sqlite", TWO))
@@ -199,7 +217,10 @@ def test_a_ledger_that_cannot_be_opened_is_tried_again(tmp_path, caplog):
 
 @pytest.mark.services
 def test_a_page_is_served_at_a_port_until_it_is_stopped():
-    """Whoever asks again gets 304 as long as nothing is new; a HEAD has no body; a port in use is one line."""
+    """A repeated request gets 304 as long as nothing is new, and a HEAD has no body.
+
+    A port in use is one line.
+    """
     with served(TWO) as server:
         connection = HTTPConnection("127.0.0.1", server.port, timeout=60)
 

@@ -1,4 +1,7 @@
-"""Facts about the lists of cases and runs in a real browser: searched and sorted, all of it in the address."""
+"""Test the lists of cases and runs in a real browser.
+
+They are searched and sorted, and all of it is in the address.
+"""
 
 import json
 from urllib.parse import parse_qs, urlsplit
@@ -24,7 +27,10 @@ def state_of(page, name):
 
 
 def test_a_search_leaves_the_rows_that_have_all_words_and_is_in_the_address(tab):
-    """In any order and case; the row of a board's type opens for it; the address brings it back, and an empty field leaves the address."""
+    """The words match in any order and case, and the row of a board's type opens.
+
+    The address brings the search back, and an empty field leaves the address.
+    """
     page = tab("compare")
     before = page.run(f"{CASES}.length")
     page.run(SET.format(SEARCH.format("table"), "INT8 pi5-07", "input"))
@@ -43,7 +49,7 @@ def test_a_search_leaves_the_rows_that_have_all_words_and_is_in_the_address(tab)
 
 
 def test_the_back_button_shows_a_table_as_it_was(tab):
-    """Sorted by a heading, then not any more."""
+    """The table is sorted by a heading, then no longer sorted."""
     page = tab("device?device=simulated-pi5-01")
     runs = f"{SEEN.format('runs')}.map(one => one.textContent)"
     as_listed = page.run(runs)
@@ -60,7 +66,10 @@ def test_the_back_button_shows_a_table_as_it_was(tab):
 
 
 def test_a_table_is_sorted_on_a_phone_as_by_its_headings(tab):
-    """A field above the rows sorts them in both directions, shows how they are sorted, and leaves the address with its pick."""
+    """A field above the rows sorts them in both directions, and shows the order.
+
+    It leaves the address with its pick.
+    """
     page, sort = tab("compare", width=390), "#table .table-tools label:nth-of-type(2) select"
     as_listed = page.run(f"{CASES}.map(one => one.id)")
     for direction, arrow in ((1, "\N{UPWARDS ARROW}"), (-1, "\N{DOWNWARDS ARROW}")):
@@ -84,7 +93,7 @@ def test_a_table_is_sorted_on_a_phone_as_by_its_headings(tab):
 
 
 def test_another_filter_keeps_how_the_table_is_shown_and_the_link_can_be_copied(tab):
-    """The form's fields and the table's stand side by side; what is copied is the address."""
+    """The form's fields and the table's are both in the address, which is copied."""
     page = tab("compare")
     page.run(SET.format(SEARCH.format("table"), "pi5", "input"))
     page.run(SET.format("[name=precision]", "int8", "change"))
@@ -102,7 +111,7 @@ def test_another_filter_keeps_how_the_table_is_shown_and_the_link_can_be_copied(
 
 
 def test_a_strange_address_is_no_error(tab):
-    """What cannot be read is as if it were not there."""
+    """An unreadable part of the address is ignored."""
     for address in (
         "compare?t_table=%7B%22q%22%3A5%2C%22sort%22%3A%22x%22%7D",
         "compare?t_table=nonsense",

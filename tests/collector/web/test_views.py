@@ -40,7 +40,7 @@ def charts_in(text):
 
 
 def test_the_page_of_a_run_has_every_field_of_its_conditions_in_words():
-    """Also the processes that were busiest."""
+    """The busiest processes are there too."""
     assert set(run.FIELDS) == set(record_conditions.Condition.__struct_fields__) - {"when"}
     busiest = {"make": 0.25}
     around = record_conditions.Condition(
@@ -54,7 +54,7 @@ def test_the_page_of_a_run_has_every_field_of_its_conditions_in_words():
 
 
 def test_the_device_of_a_fleet_is_its_first():
-    """Where no device was picked; of a fleet without runs the page says so."""
+    """This is the device if none was picked; a fleet without runs has a page that says so."""
     runs = [make_run(), make_run(id="b", device="pi-9", fleet="field"), make_reference()]
     field, first, absent = answers(runs, "device?fleet=field", "device", "device?fleet=nosuch")
     assert ["pi-9" in field, "pi-1" in first, "No run has this device" in absent] == [
@@ -65,7 +65,10 @@ def test_the_device_of_a_fleet_is_its_first():
 
 
 def test_a_language_model_has_the_figures_of_the_field_on_every_page():
-    """Of a case as in the terminal, of a run and of a device: neither the latency nor the energy of a whole call."""
+    """A case, a run and a device show neither the latency nor the energy of a whole call.
+
+    The figures of a case are as in the terminal.
+    """
     generation = make_generation(energy=make_generation_energy())
     runs = [
         make_run(id="generated", generation=generation, ap=None),
@@ -97,7 +100,10 @@ def test_a_language_model_has_the_figures_of_the_field_on_every_page():
 
 
 def test_a_case_has_the_accuracy_and_the_energy_of_its_earlier_runs_as_in_the_command():
-    """A suite scores its first run only, and a meter was unplugged: the newest run has neither, its case has both."""
+    """The newest run has neither, its case has both.
+
+    A suite scores its first run only, and a meter was unplugged.
+    """
     first = make_run(id="first")
     later = make_run(
         id="later",
@@ -137,7 +143,10 @@ def test_another_reference_gives_other_ratios():
 
 @pytest.fixture(scope="module")
 def sixty_devices():
-    """Return two cases each of 60 boards of as many types, the last by name the fastest and the slowest, and their reference."""
+    """Return two cases each of 60 boards of as many types, and their reference.
+
+    The last boards by name are the fastest and the slowest.
+    """
     runs = [make_reference(), make_reference(precision="int8", id="reference-int8")]
     for n in range(60):
         board = make_environment(board=f"board {n:02}")
@@ -152,7 +161,7 @@ def sixty_devices():
 def test_title_front_and_export_are_of_every_case_and_each_is_on_one_page_of_the_table(
     sixty_devices,
 ):
-    """Of 120 cases on two pages; CSV and JSON hold each."""
+    """120 cases are on two pages, and CSV and JSON hold each."""
     *pages, table, document = answers(
         sixty_devices,
         "compare?page=1",
@@ -176,7 +185,10 @@ def test_title_front_and_export_are_of_every_case_and_each_is_on_one_page_of_the
 
 
 def test_a_column_in_which_no_row_has_a_value_is_not_shown():
-    """Neither an energy that nothing measured nor the health that no device reported; exports have all."""
+    """An energy that nothing measured and an unreported health are not shown.
+
+    Exports have all columns.
+    """
     runs = [make_reference(energy=None), *(make_run(f"pi-{n}", energy=None) for n in range(3))]
     compared, overview, exported = answers(runs, "compare", "", "compare?format=csv")
     headings = [
@@ -195,7 +207,10 @@ def test_a_column_in_which_no_row_has_a_value_is_not_shown():
 
 
 def test_equal_boards_are_one_row_and_one_mark():
-    """With their number, the interval over them and the worst by name; each of them within, and in the export. There is one legend."""
+    """The row has their number, the interval over them and the worst by name.
+
+    Each of them is within, and in the export. There is one legend.
+    """
     board = make_environment(board="Raspberry Pi 5")
     runs = [
         make_run(f"pi-{n:02}", environment=board, p50_ms=10 + n / 100, id=f"pi {n}")
@@ -228,7 +243,7 @@ def test_equal_boards_are_one_row_and_one_mark():
 
 
 def test_one_device_in_two_roles_is_drawn_under_two_names():
-    """So are devices of two fleets that have one name."""
+    """Devices of two fleets with one name are drawn under two names too."""
     both = [
         make_run("here", role=role, id=role, p50_ms=p50_ms)
         for role, p50_ms in (("reference", 10.0), ("device", 11.0))
@@ -244,7 +259,10 @@ def test_one_device_in_two_roles_is_drawn_under_two_names():
 
 
 def test_devices_that_are_silent_or_throttled_come_first_with_latency_and_energy():
-    """Before the reference and before the healthy ones by name; the figures are of the case that most of them ran."""
+    """They come before the reference and before the healthy ones by name.
+
+    The figures are of the case that most of them ran.
+    """
     hot = (record_conditions.Condition(when="during", throttled_now=True),)
     newest_ns = time.time_ns() - DAY_NS
     runs = [
@@ -268,7 +286,10 @@ def test_devices_that_are_silent_or_throttled_come_first_with_latency_and_energy
 
 
 def test_a_comparison_of_power_modes_has_their_marks():
-    """Runs of one case in two modes of a board have a table; of one run each nobody can say which is the faster."""
+    """Several runs of one case in two modes of a board have a table.
+
+    With one run each nobody can say which is the faster.
+    """
     runs = [
         make_run(id=f"run-{mode}", p50_ms=p50_ms, environment=make_environment(power_mode=mode))
         for mode, p50_ms in MODES.items()
@@ -284,7 +305,7 @@ def test_a_comparison_of_power_modes_has_their_marks():
 
 
 def test_the_level_of_a_board_type_is_that_of_all_its_boards(fleet_page):
-    """Since when, on how many boards, and all their earlier runs: not those of one of them."""
+    """The table says since when, on how many boards, and counts all their earlier runs."""
     text = text_of(fleet_page, "/compare?board=simulated+Raspberry+Pi+5&precision=int8")
     first, *boards = re.findall(r'class="level">(.*?)</small>', text)
     count, period, earlier = re.fullmatch(
@@ -303,7 +324,10 @@ def test_the_level_of_a_board_type_is_that_of_all_its_boards(fleet_page):
 
 
 def test_the_health_of_a_device_stands_on_the_overview_and_on_its_page(tmp_path):
-    """The agent in the table; what needs attention among the first things; its sensors on its page."""
+    """The overview has the agent in the table and a due remedy among the first things.
+
+    The sensors of the device are on its page.
+    """
     ledger = fill(tmp_path / "ledger.sqlite", [make_run(device="pi-1"), make_reference()])
     sensors, now_ns = (Sensor(name="pi5_pmic", id="pi5_pmic"),), time.time_ns()
     health = make_health(device="pi-1", told_ns=now_ns, agent="9.8.7", sensors=sensors)
