@@ -32,9 +32,11 @@ def against_accuracy(
     )
     ends = "95%, of several cases from lowest to highest"
     tips = [
-        parts.tip("case"), parts.tip("cost", cost_title, parts.NUMBER), parts.tip("cost_interval", ends),
+        parts.tip("case"), parts.tip("cost", cost_title, parts.NUMBER),
+        parts.tip("cost_interval", ends),
         parts.tip("accuracy", accuracy_title, ".4~f"),
-        parts.tip("accuracy_interval", ends), parts.tip("standing", "against the reference"), parts.tip("verdict"),
+        parts.tip("accuracy_interval", ends), parts.tip("standing", "against the reference"),
+        parts.tip("verdict"),
     ]  # fmt: skip
     names = [*(style[0] for style in styles), SEVERAL]
     colours, shapes = (

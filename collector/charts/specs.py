@@ -12,8 +12,10 @@ from edgemeter.collector.charts import parts
 from edgemeter.collector.charts.chart import Spec
 
 _MOMENTS = {
-    **dict.fromkeys(("milliseconds", "seconds"), "%H:%M:%S"), **dict.fromkeys(("minutes", "hours"), "%H:%M"),
-    **dict.fromkeys(("day", "date", "week"), "%d %b"), **dict.fromkeys(("month", "quarter", "year"), "%d %b %Y"),
+    **dict.fromkeys(("milliseconds", "seconds"), "%H:%M:%S"),
+    **dict.fromkeys(("minutes", "hours"), "%H:%M"),
+    **dict.fromkeys(("day", "date", "week"), "%d %b"),
+    **dict.fromkeys(("month", "quarter", "year"), "%d %b %Y"),
 }  # fmt: skip
 
 
@@ -44,7 +46,8 @@ def over_time(
         "value", title=unit, scale={"zero": from_zero, "nice": True, "padding": 6}
     )
     tips = [
-        parts.tip("at", "started (UTC)", parts.DAY, "temporal"), parts.tip("value", unit, parts.NUMBER),
+        parts.tip("at", "started (UTC)", parts.DAY, "temporal"),
+        parts.tip("value", unit, parts.NUMBER),
         *([parts.tip("interval")] if has_bars else []), parts.tip("verdict"), parts.tip("run"),
     ]  # fmt: skip
     drag = "[pointerdown[!event.shiftKey], window:pointerup] > window:pointermove!"

@@ -131,8 +131,10 @@ def choose_sides(
         return ChosenSides(edge, _servers(summaries, case, request, notes), notes)
     server = ComparedSide(
         name=f"stated: {stated_server.source}", provenance="stated", scope=stated_server.scope,
-        rate_per_s=exactly(stated_server.rate_per_s), full_mj=exactly(stated_server.max_w / stated_server.rate_per_s * 1000), net_mj=None,
-        idle_w=exactly(stated_server.idle_w), max_w=exactly(stated_server.max_w), cautions=("stated, not measured",),
+        rate_per_s=exactly(stated_server.rate_per_s),
+        full_mj=exactly(stated_server.max_w / stated_server.rate_per_s * 1000), net_mj=None,
+        idle_w=exactly(stated_server.idle_w), max_w=exactly(stated_server.max_w),
+        cautions=("stated, not measured",),
     )  # fmt: skip
     return ChosenSides(edge, (server,), notes)
 
@@ -316,8 +318,10 @@ def _measured(case: CaseSummary, *, is_server: bool = False) -> ComparedSide | s
         idle_w = idle_w.plus(_idle(other_readings, other_u) or exactly(0.0))
         max_w = max_w.plus(_band(other_max_w, other_u * other_max_w.value))
     return ComparedSide(
-        name=named(case.key), provenance=energy.provenance, scope=scope, excludes=excludes, max_w=max_w,
-        rate_per_s=_band(case.figures[THROUGHPUT], None), full_mj=_band(gross, gross.u), idle_w=idle_w, net_mj=_net(case, gross, idle_w),
+        name=named(case.key), provenance=energy.provenance, scope=scope, excludes=excludes,
+        max_w=max_w,
+        rate_per_s=_band(case.figures[THROUGHPUT], None), full_mj=_band(gross, gross.u),
+        idle_w=idle_w, net_mj=_net(case, gross, idle_w),
         load="batch-saturated" if case.key.scenario == "offline" else "single stream",
         cautions=_cautions(case, energy, gross, scope, excludes),
     )  # fmt: skip

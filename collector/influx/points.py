@@ -45,23 +45,24 @@ CASE_TAGS = ("case_hash", "energy_source", "variant")
 # The fields of a case in `variant`: those without a tag, except those that may change within a
 # series of the trend.
 VARIANT = (
-    "backend", "threads", "batch", "input_values", "target_per_s", "concurrency", "power_mode", "provenance",
-    "settings", "served_model", "operating_point", "deadline", "together",
+    "backend", "threads", "batch", "input_values", "target_per_s", "concurrency", "power_mode",
+    "provenance", "settings", "served_model", "operating_point", "deadline", "together",
 )  # fmt: skip
 # The facts of a record that are written besides tags and figures.
 FACTS = (
-    "id", "session", "seq", "started_at_ns", "stamped_by", "batch", "model.name", "model.task", "model.sha256", "runtime.package",
-    "runtime.version", "runtime.threads", "dataset.sha256", "latency.count", "accuracy.metric", "energy.scope", "energy.sensor",
-    "energy.idle_before_w", "environment.agent", "environment.firmware", "environment.kernel", "environment.power_mode", "verdict.state",
-    "generation.prompt_tokens", "generation.output_tokens",
+    "id", "session", "seq", "started_at_ns", "stamped_by", "batch", "model.name", "model.task",
+    "model.sha256", "runtime.package", "runtime.version", "runtime.threads", "dataset.sha256",
+    "latency.count", "accuracy.metric", "energy.scope", "energy.sensor", "energy.idle_before_w",
+    "environment.agent", "environment.firmware", "environment.kernel", "environment.power_mode",
+    "verdict.state", "generation.prompt_tokens", "generation.output_tokens",
 )  # fmt: skip
 # The source of the energy, derived from the record.
 ENERGY_PROVENANCE = "energy_provenance"
 
 # The facts that runs of one subject do not share.
 _OF_A_RUN = (
-    "id", "session", "seq", "started_at_ns", "stamped_by", "latency.count", "energy.idle_before_w", "verdict.state",
-    "generation.prompt_tokens", "generation.output_tokens",
+    "id", "session", "seq", "started_at_ns", "stamped_by", "latency.count", "energy.idle_before_w",
+    "verdict.state", "generation.prompt_tokens", "generation.output_tokens",
 )  # fmt: skip
 _TRUTHS = {entry.name for entry in FIGURES if entry.is_truth}
 _RUN_FACTS = [(field_name(path), reader(path)) for path in _OF_A_RUN]

@@ -65,8 +65,9 @@ ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, until = excluded.until
 WHERE leases.owner = excluded.owner OR leases.until < clock_timestamp() RETURNING 1"""
 
 _TABLES = (
-    "chunks", "runs", "subjects", "forgotten", "quarantine", "presence", "retained", "sinks", "leases", "annotations", "alerts", "notified",
-    "alert_checks", "run_events", "sql_contexts", "sql_runs", "sql_devices", "sql_changes",
+    "chunks", "runs", "subjects", "forgotten", "quarantine", "presence", "retained", "sinks",
+    "leases", "annotations", "alerts", "notified", "alert_checks", "run_events", "sql_contexts",
+    "sql_runs", "sql_devices", "sql_changes",
 )  # fmt: skip
 # The size of the records and of their index, which retention reduces. The files of the tables do
 # not shrink.

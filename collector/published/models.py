@@ -18,8 +18,9 @@ _HARMLESS = re.compile(
 # The least bits of a weight. Source: block sizes of llama.cpp's ggml-quants (a file mixes these
 # with larger types); other names by number.
 _GGUF_BITS = {
-    "q2_k": 2.625, "q3_k": 3.4375, "q4_k": 4.5, "q5_k": 5.5, "q6_k": 6.5625, "q8_0": 8.5, "q4_0": 4.5, "q4_1": 5.0, "q5_0": 5.5,
-    "q5_1": 6.0, "iq1": 1.5625, "iq2": 2.0625, "iq3": 3.0625, "iq4": 4.25, "tq1_0": 1.6875, "tq2_0": 2.0625, "mxfp4": 4.25, "nvfp4": 4.0,
+    "q2_k": 2.625, "q3_k": 3.4375, "q4_k": 4.5, "q5_k": 5.5, "q6_k": 6.5625, "q8_0": 8.5,
+    "q4_0": 4.5, "q4_1": 5.0, "q5_0": 5.5, "q5_1": 6.0, "iq1": 1.5625, "iq2": 2.0625, "iq3": 3.0625,
+    "iq4": 4.25, "tq1_0": 1.6875, "tq2_0": 2.0625, "mxfp4": 4.25, "nvfp4": 4.0,
 }  # fmt: skip
 _GGUF = re.compile(rf"(?<![a-z0-9])(?:{'|'.join(_GGUF_BITS)})")
 _BITS = re.compile(

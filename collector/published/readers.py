@@ -42,8 +42,9 @@ _NUMBER = re.compile(
 # The figure that a unit stands for, by its spelling, else by our unit; `--fact figure=...`
 # overrides it.
 _USUAL = {
-    "mj/token": TOKEN_ENERGY, "j/token": TOKEN_ENERGY, "ms/token": TPOT, "ms": LATENCY, "/s": THROUGHPUT,
-    "t/s": "generation_decode_tokens_per_s", "mJ": ENERGY, "W": "energy_mean_power_w", "MB": MEMORY,
+    "mj/token": TOKEN_ENERGY, "j/token": TOKEN_ENERGY, "ms/token": TPOT, "ms": LATENCY,
+    "/s": THROUGHPUT, "t/s": "generation_decode_tokens_per_s", "mJ": ENERGY,
+    "W": "energy_mean_power_w", "MB": MEMORY,
 }  # fmt: skip
 
 

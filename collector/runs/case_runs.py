@@ -24,8 +24,9 @@ _TYPES = {**RUN_TYPES, "row": "INTEGER", "siblings": "INTEGER", "siblings_p50_ms
 # The facts for summaries; the median latency is among them, because a verdict among siblings names
 # it.
 FACTS = (
-    "row", "id", "session", "seq", "subject", "verdict", "rules", "is_usable", "takes_a_minute", "started_at_ns", "session_started_at_ns",
-    "repeat", "queries", "siblings_p50_ms", "siblings", LATENCY,
+    "row", "id", "session", "seq", "subject", "verdict", "rules", "is_usable", "takes_a_minute",
+    "started_at_ns", "session_started_at_ns", "repeat", "queries", "siblings_p50_ms", "siblings",
+    LATENCY,
 )  # fmt: skip
 EVERY_COLUMN = tuple(
     dict.fromkeys((*FACTS, "at_ns", "temperature_before_c", "job", *VALUE_COLUMNS))

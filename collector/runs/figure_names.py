@@ -24,7 +24,8 @@ JUDGED: Mapping[str, Figure] = {entry.name: entry for entry in in_view(FigureVie
 EXAMPLE = "p99<=33ms, ap>=.74, energy<=60mJ, memory<=500MB, board=Raspberry Pi 5"
 # Names of figures in a sentence; others use their titles.
 SPOKEN = {
-    LATENCY: "latency", THROUGHPUT: "throughput", ENERGY: "energy", MISSED: "missed frames", TOKEN_ENERGY: "energy per token",
+    LATENCY: "latency", THROUGHPUT: "throughput", ENERGY: "energy", MISSED: "missed frames",
+    TOKEN_ENERGY: "energy per token",
 }  # fmt: skip
 # Suffixes that are units; parts of a name come before them.
 _UNIT_ENDS = ("_per_s", "_ms", "_s", "_mj", "_mb", "_w", "_c", "_ratio")

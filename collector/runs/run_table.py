@@ -24,11 +24,14 @@ ColumnKind = Literal["float", "integer", "boolean", "text", "json"]
 
 # The default columns besides tags and figures: what distinguishes runs, and what a figure means.
 _FACTS = (
-    "id", "session", "seq", "started_at_ns", "stamped_by", "batch", "runtime_threads", "latency_count", "verdict_state",
-    "generation_prompt_tokens", "generation_output_tokens", "case", "mode", "repeat", "model_sha256", "model_task", "runtime_package",
-    "runtime_version", "dataset_name", "dataset_sha256", "energy_sensor", "energy_scope", "energy_net_state", "accuracy_metric",
-    "generation_counts", "steady_rate_per_s", "steady_deadline_ms", "steady_frames", "steady_dropped", "steady_late", "steady_effective",
-    "environment_agent", "environment_firmware", "environment_kernel", "environment_power_mode", "verdict_violations", "provenance",
+    "id", "session", "seq", "started_at_ns", "stamped_by", "batch", "runtime_threads",
+    "latency_count", "verdict_state", "generation_prompt_tokens", "generation_output_tokens",
+    "case", "mode", "repeat", "model_sha256", "model_task", "runtime_package", "runtime_version",
+    "dataset_name", "dataset_sha256", "energy_sensor", "energy_scope", "energy_net_state",
+    "accuracy_metric", "generation_counts", "steady_rate_per_s", "steady_deadline_ms",
+    "steady_frames", "steady_dropped", "steady_late", "steady_effective", "environment_agent",
+    "environment_firmware", "environment_kernel", "environment_power_mode", "verdict_violations",
+    "provenance",
 )  # fmt: skip
 
 

@@ -50,7 +50,8 @@ from edgemeter.collector.show import words
 
 # Marks that the columns of a row show, or the lines below.
 _SAID = {
-    "other precision", "other class of precision", "other runtime", "reference", "current level", "disturbed", "disturbed reference",
+    "other precision", "other class of precision", "other runtime", "reference", "current level",
+    "disturbed", "disturbed reference",
     "below accuracy gate",
 }  # fmt: skip
 # Printed after a change that is neither better nor worse.

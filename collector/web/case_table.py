@@ -31,8 +31,8 @@ DEVICES_IN_COLOUR = 7
 # These columns need the records of a case, so only `edgemeter compare --format csv` has them: a
 # page of thousands of cases reads none.
 OF_RECORDS = (
-    "dataset", "dataset_images", "model_file", "model_format", "model_size_bytes", "prompt_tokens", "output_tokens", "last_started_at_ns",
-    "run_ids", "reference_run_ids",
+    "dataset", "dataset_images", "model_file", "model_format", "model_size_bytes", "prompt_tokens",
+    "output_tokens", "last_started_at_ns", "run_ids", "reference_run_ids",
 )  # fmt: skip
 
 
@@ -109,7 +109,8 @@ class CaseTable:
         is_board = not row.boards and id(row) not in self._shown_ids
         outcome = self._by_limits.outcome(row) if self._by_limits else None
         words = {
-            "boards": row.boards, "board": is_board, "reference": self.styles.is_reference(row), "disturbed": row.case.disturbed,
+            "boards": row.boards, "board": is_board, "reference": self.styles.is_reference(row),
+            "disturbed": row.case.disturbed,
             "pick": outcome == "recommended", "out": outcome == "not met",
         }  # fmt: skip
         return {

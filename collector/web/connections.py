@@ -150,7 +150,8 @@ class PageHttp(uvicorn.Server):
         protocol: Any = partial(_LimitedHttp, _Connections(limits))
         super().__init__(
             uvicorn.Config(
-                app, http=protocol, lifespan="off", ws="none", log_config=None, log_level="warning", access_log=False, server_header=False,
+                app, http=protocol, lifespan="off", ws="none", log_config=None, log_level="warning",
+                access_log=False, server_header=False,
                 limit_concurrency=limits.most_connections, timeout_graceful_shutdown=1,
             )
         )  # fmt: skip

@@ -322,9 +322,11 @@ def charts_of(sustained: Sustained, *, of_frames: bool) -> list[Chart]:
         return []
     rows: list[dict[str, Any]] = [
         {
-            "at_s": number * sustained.interval_s, "end_s": (number + 1) * sustained.interval_s, "missed": point.missed,
+            "at_s": number * sustained.interval_s, "end_s": (number + 1) * sustained.interval_s,
+            "missed": point.missed,
             "p50_ms": point.p50_ms,
-            "clock_mhz": None if point.clock_hz is None else point.clock_hz / 1e6, "temperature_c": point.temperature_c,
+            "clock_mhz": None if point.clock_hz is None else point.clock_hz / 1e6,
+            "temperature_c": point.temperature_c,
             "power_w": point.power_w, "tpot_ms": point.tpot_ms,
         }
         for number, point in enumerate(sustained.points)

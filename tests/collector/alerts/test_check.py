@@ -96,8 +96,10 @@ def test_each_channel_is_told_once_and_of_the_end(ledger, receivers):
     assert dict(at(ledger, 2).sent) == {"chat": 1, "pager": 1}
     assert dict(at(ledger, 3).sent) == {}
     assert sorted(receivers.messages) == [
-        ("chat", "closed", "device lost: a"), ("chat", "open", "device lost: a"), ("chat", "open", "device lost: b"),
-        ("pager", "closed", "device lost: a"), ("pager", "open", "device lost: a"), ("pager", "open", "device lost: b"),
+        ("chat", "closed", "device lost: a"), ("chat", "open", "device lost: a"),
+        ("chat", "open", "device lost: b"),
+        ("pager", "closed", "device lost: a"), ("pager", "open", "device lost: a"),
+        ("pager", "open", "device lost: b"),
     ]  # fmt: skip
     alerts, notified = alerts_of(ledger)
     assert [alert.closed_ns is None for alert in alerts] == [False, True]
@@ -119,7 +121,8 @@ def test_what_ended_before_a_channel_heard_of_it_is_told_as_over(ledger, receive
     receivers.away = set()
     at(ledger, 2)
     assert sorted(receivers.messages) == [
-        ("chat", "closed", "device lost: a"), ("pager", "closed", "device lost: a"), ("pager", "open", "device lost: a"),
+        ("chat", "closed", "device lost: a"), ("pager", "closed", "device lost: a"),
+        ("pager", "open", "device lost: a"),
     ]  # fmt: skip
 
 

@@ -61,7 +61,8 @@ def server_runs(scenario="offline", rate=6000.0, **changes):
             scenario=scenario,
             throughput_per_s=rate / factor,
             energy=make_energy(
-                sensor="shelly", scope="wall-ac", excludes=(), gross_mj=900_000 / rate * factor, net_mj=600_000 / rate, mean_power_w=900.0,
+                sensor="shelly", scope="wall-ac", excludes=(), gross_mj=900_000 / rate * factor,
+                net_mj=600_000 / rate, mean_power_w=900.0,
                 idle_before_w=300.0, idle_after_w=300.0,
             ),
             **changes,
@@ -177,7 +178,8 @@ def test_a_processor_and_a_gpu_that_were_read_apart_add_up(store):
         idle_after_w=50.0,
     )
     gpu = make_energy(
-        sensor="nvml", scope="gpu-board", excludes=("processor", "fans"), gross_mj=150.0, mean_power_w=900.0, idle_before_w=300.0,
+        sensor="nvml", scope="gpu-board", excludes=("processor", "fans"), gross_mj=150.0,
+        mean_power_w=900.0, idle_before_w=300.0,
         idle_after_w=300.0,
     )  # fmt: skip
     runs = [

@@ -286,7 +286,7 @@ def test_only_cases_that_may_stand_in_for_each_other_are_chosen_among():
 
 
 def test_a_case_below_the_accuracy_gate_is_out_unless_a_limit_allows_it():
-    """Fast but wrong is nothing to ship; who writes a limit of accuracy has said what is enough."""
+    """A fast but wrong model is of no use; a reader's own limit of accuracy says what is enough."""
     bad = {"accuracy": scored(0.5)}
     choice = choice_of("p50<=20ms", *sides(**bad))
     assert choice.recommended.case.key.precision == "fp32"
@@ -314,7 +314,7 @@ def test_an_error_rate_is_limited_from_above():
 
 
 def test_without_a_case_the_error_has_a_remedy():
-    """An empty store is no failure of the reader."""
+    """An empty store is not the reader's fault."""
     with pytest.raises(UnavailableError, match="edgemeter run"):
         choose([], parse_requirements(""))
 

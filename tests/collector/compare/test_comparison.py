@@ -141,7 +141,7 @@ def test_an_invalid_run_is_left_out_with_the_reasons_of_its_verdict():
 
 
 def test_disturbed_runs_and_mixed_governors_stay_and_are_marked():
-    """Reasons stand once, with how many of the runs they hold for."""
+    """Each reason is given once, with the number of runs that it holds for."""
     disturbed = violating("disturbed", "under-voltage")
     row = device_row(
         compare_runs(

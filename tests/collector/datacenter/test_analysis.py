@@ -173,7 +173,8 @@ def test_bands_hold_every_mixture_within_them():
     A falling formula keeps the order of the ends.
     """
     inputs = (
-        Band(700, 900, 1200), exactly(40), Band(1.1, 1.3, 1.6), Band(1300, 1400, 1500), Band(4900, 5019, 5100), Band(10000, 10802, 11000),
+        Band(700, 900, 1200), exactly(40), Band(1.1, 1.3, 1.6), Band(1300, 1400, 1500),
+        Band(4900, 5019, 5100), Band(10000, 10802, 11000),
     )  # fmt: skip
     band = through(analysis.equal_utilisation, *inputs)
     source = np.random.default_rng(3)

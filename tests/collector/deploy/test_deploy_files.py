@@ -127,7 +127,8 @@ def test_a_service_sees_only_the_token_that_it_needs():
         for name, service in services.items()
     }
     assert mounts == {
-        "broker": set(), "influxdb": set(), "setup": {"write-token", "read-token"}, "collector": {"write-token"},
+        "broker": set(), "influxdb": set(), "setup": {"write-token", "read-token"},
+        "collector": {"write-token"},
         "alerts": {"write-token"}, "grafana": {"read-token"},
     }  # fmt: skip
     (source,) = yaml.safe_load((DEPLOY_FILES / "grafana" / "influxdb.yaml").read_text())[

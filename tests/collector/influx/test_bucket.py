@@ -88,7 +88,8 @@ def test_a_type_conflict_and_a_malformed_point_take_only_themselves_out(influx_p
         ]
     )
     assert {index: reason.split(":")[0] for index, reason in rejected.items()} == {
-        1: "failure writing points to database", 5: "failure writing points to database", 6: "failure writing points to database",
+        1: "failure writing points to database", 5: "failure writing points to database",
+        6: "failure writing points to database",
         10: "unable to parse 'run,device=z a= 5'",
     }  # fmt: skip
     assert [row["other"] for row in influx_place.query("SELECT other FROM run")] == [

@@ -27,7 +27,7 @@ def test_83_figures_ship_each_with_an_address_and_its_licence():
 
 
 def test_a_users_figures_stand_beside_those_that_ship(tmp_path):
-    """A version tells when there is another file."""
+    """The version of a folder changes with its files."""
     version = PublishedFolder(tmp_path / "references").version()
     row = published_row("latency_p50_ms", 10.0)
     folder = folder_of(tmp_path / "references", row)
@@ -52,8 +52,8 @@ def test_a_damaged_file_and_a_wrong_figure_are_named(tmp_path):
 def test_what_cannot_be_a_figure_is_refused():
     """Whether to believe a figure is another question."""
     fields = {
-        "source": "A page", "version": "1", "date": "2026-11-20", "address": "https://example.org", "model": "m", "device": "d",
-        "figure": "latency_p50_ms", "value": "10", "unit": "ms",
+        "source": "A page", "version": "1", "date": "2026-11-20", "address": "https://example.org",
+        "model": "m", "device": "d", "figure": "latency_p50_ms", "value": "10", "unit": "ms",
     }  # fmt: skip
     assert row_of(fields).canonical == 10.0
     for changes, message in (
@@ -95,8 +95,8 @@ def test_a_csv_table_has_a_figure_a_line(tmp_path):
     A line that is not understood, or occurs twice, is left out and named.
     """
     lines = (
-        "model,figure,value,unit,batch", "yolo11n,p50,81.2,ms,", "yolo11s,throughput,120,fps,8", "yolo11n,p50,x,ms,", "yolo11n,p50,1,ms,",
-        "yolo11m,p50,3,ms,1,more", "yolo11l,p50",
+        "model,figure,value,unit,batch", "yolo11n,p50,81.2,ms,", "yolo11s,throughput,120,fps,8",
+        "yolo11n,p50,x,ms,", "yolo11n,p50,1,ms,", "yolo11m,p50,3,ms,1,more", "yolo11l,p50",
     )  # fmt: skip
     result = read_text(tmp_path, "rows.csv", "\n".join(lines), device="Raspberry Pi 5")
     assert figures_of(result) == [

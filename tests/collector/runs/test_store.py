@@ -55,7 +55,7 @@ def test_a_store_in_memory_closes_its_database():
 
 
 def test_what_lies_in_the_quarantine_is_left_out_with_its_reason(tmp_path):
-    """A record that the collector refused is not silently absent; garbage is counted."""
+    """A record that the collector refused is listed, and garbage is counted."""
     path = tmp_path / "ledger.sqlite"
     record_there, refused = (
         make_record(session=1, seq=1),

@@ -32,7 +32,8 @@ RUNNING = JobProgress(
     ),
 )
 STOPPED = JobProgress(
-    job="measure-7", title="in waves", state="stopped", reason="wave 1 of 3: 3 of 10 failed", wave=1, waves=3, done=7, failed=3, running=0,
+    job="measure-7", title="in waves", state="stopped", reason="wave 1 of 3: 3 of 10 failed",
+    wave=1, waves=3, done=7, failed=3, running=0,
     repeating=2, waiting=90,
 )  # fmt: skip
 

@@ -131,7 +131,7 @@ def test_a_case_has_the_accuracy_and_the_energy_of_its_earlier_runs_as_in_the_co
 
 
 def test_another_reference_gives_other_ratios():
-    """Five times the latency of the server is twice that of the other board."""
+    """One latency is five times that of the server and twice that of the other board."""
     runs = (make_reference(), make_run("pi-1"), make_run("pi-2", p50_ms=5.0))
     tables = answers(runs, "compare?format=csv", "compare?reference=pi-2&format=csv")
     ratios = [
