@@ -78,7 +78,8 @@ def _sent_by_apprise(
             "Apprise does not support the address: see https://appriseit.com/services/"
         )
     log = BufferingHandler(1000)
-    service.logger = logging.Logger("apprise", logging.WARNING)  # noqa: LOG001 - one for each channel, that nobody else hears
+    # Each channel has a logger of its own, which no other receives.
+    service.logger = logging.Logger("apprise", logging.WARNING)  # noqa: LOG001
     service.logger.addHandler(log)
     while texts:
         size = max(

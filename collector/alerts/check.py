@@ -145,7 +145,8 @@ def _send(
                     file.in_need(write)
         except EdgemeterError as error:
             errors[channel.name] = str(error)
-        except Exception as error:  # noqa: BLE001 - whatever a service of Apprise does is that channel's alone; its words may be secret
+        # A failure of a service of Apprise affects only its channel; its text may contain secrets.
+        except Exception as error:  # noqa: BLE001
             errors[channel.name] = f"it fails with {type(error).__name__}"
 
     threads = {

@@ -222,7 +222,10 @@ def run_time_line(
         "mark": {"type": "point", "filled": True, "size": 12, "opacity": 0.5, "color": "var(--s0)"},
         "encoding": {
             "x": x, "y": parts.amount("latency_ms", "latency, ms", latencies_ms, from_zero=False),
-            "tooltip": [parts.tip("query", "query", ","), *([at] if bands else []), parts.tip("latency_ms", "latency, ms", parts.NUMBER)],
+            "tooltip": [
+                parts.tip("query", "query", ","), *([at] if bands else []),
+                parts.tip("latency_ms", "latency, ms", parts.NUMBER),
+            ],
         },
         "params": [parts.zoom(["x"])],
     }  # fmt: skip
@@ -234,8 +237,12 @@ def run_time_line(
                 "mark": {"type": "line", "strokeWidth": 1.3},
                 "encoding": {
                     "x": x, "y": parts.channel("power_w", title="power, W", axis=right),
-                    "color": parts.channel("sensor", "nominal", scale=sensor_scale, legend=parts.LEGEND),
-                    "tooltip": [parts.tip("sensor"), at, parts.tip("power_w", "power, W", parts.NUMBER)],
+                    "color": parts.channel(
+                        "sensor", "nominal", scale=sensor_scale, legend=parts.LEGEND
+                    ),
+                    "tooltip": [
+                        parts.tip("sensor"), at, parts.tip("power_w", "power, W", parts.NUMBER)
+                    ],
                 },
             }
         )  # fmt: skip

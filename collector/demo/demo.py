@@ -232,7 +232,8 @@ def _suite(
         f"model = {json.dumps([str(path) for path in language])}\nprompt_tokens = 64\n"
         "output_tokens = 32\n"
     )
-    return f"""# Written by `edgemeter collector demo`; run it again with `edgemeter run {name}.toml`.
+    return f"""\
+# Written by `edgemeter collector demo`; run it again with `edgemeter run {name}.toml`.
 name = "{name}"
 
 [defaults]

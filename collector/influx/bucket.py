@@ -131,7 +131,10 @@ class Bucket:
         It raises PointsRejectedError, or ConfigError if the server cannot delete.
         """
         # The library's own call supports microseconds only.
-        at = f"{datetime.fromtimestamp(at_ns // 10**9, timezone.utc):%Y-%m-%dT%H:%M:%S}.{at_ns % 10**9:09d}Z"
+        at = (
+            f"{datetime.fromtimestamp(at_ns // 10**9, timezone.utc):%Y-%m-%dT%H:%M:%S}"
+            f".{at_ns % 10**9:09d}Z"
+        )
         quoted = device.replace("\\", "\\\\").replace('"', '\\"')
         request = self._library.DeletePredicateRequest(
             start=at, stop=at, predicate=f'_measurement="{MEASUREMENT}" AND device="{quoted}"'
@@ -182,7 +185,8 @@ class Bucket:
         )
 
     def _post(self, lines: Sequence[str]) -> None:
-        from influxdb_client.client.write_api import SYNCHRONOUS  # noqa: PLC0415 - over half a second, and the extra may be absent
+        # The import takes over half a second, and the extra may be absent.
+        from influxdb_client.client.write_api import SYNCHRONOUS  # noqa: PLC0415
 
         body = "\n".join(lines).encode("utf-8", "replace")
         with self._client.write_api(write_options=SYNCHRONOUS) as api:
@@ -222,8 +226,9 @@ class Bucket:
         return str(organisations[0].id), str(organisations[0].name)
 
     def _call(self, function: Callable[..., Any], *values: Any, **arguments: Any) -> Any:
+        # influxdb-client does not catch HTTPError.
         from influxdb_client.rest import ApiException  # noqa: PLC0415 - as above
-        from urllib3.exceptions import HTTPError  # noqa: PLC0415 - what influxdb-client lets through
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415
 
         try:
             return function(*values, **arguments)

@@ -50,7 +50,8 @@ def open_ledger(address: LedgerPlace, access: "Access" = "write") -> "Ledger":
         UnavailableError: it cannot be opened, its disk is full, or a library is missing.
     """
     if isinstance(address, Path):
-        from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger  # noqa: PLC0415 - a command that names a place may open none
+        # A command that names a ledger may open none.
+        from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger  # noqa: PLC0415
 
         return SqliteLedger(address, access)
     from edgemeter.collector.ledgers.postgres_ledger import PostgresLedger  # noqa: PLC0415 - most ledgers are files

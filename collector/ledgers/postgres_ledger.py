@@ -59,7 +59,8 @@ _SETTINGS = (
     "'synchronous_standby_names')"
 )
 _WAITING = """SELECT wait_event, application_name FROM pg_stat_activity
-WHERE datname = current_database() AND pid <> pg_backend_pid() AND state = 'active' AND wait_event IS NOT NULL"""
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND state = 'active' \
+AND wait_event IS NOT NULL"""
 _LEASE = """INSERT INTO leases VALUES (?, ?, clock_timestamp() + ? * interval '1 second')
 ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, until = excluded.until
 WHERE leases.owner = excluded.owner OR leases.until < clock_timestamp() RETURNING 1"""
@@ -71,8 +72,12 @@ _TABLES = (
 )  # fmt: skip
 # The size of the records and of their index, which retention reduces. The files of the tables do
 # not shrink.
-_RECORD_BYTES = """SELECT coalesce(sum(size_bytes), 0) + (SELECT coalesce(sum(pg_column_size(runs.*)), 0) FROM runs) FROM chunks"""
-_OLD_SAMPLES = """SELECT chunk, body FROM chunks WHERE has_samples AND (? OR received_ns < ?) AND last_row <= ?
+_RECORD_BYTES = (
+    "SELECT coalesce(sum(size_bytes), 0) "
+    "+ (SELECT coalesce(sum(pg_column_size(runs.*)), 0) FROM runs) FROM chunks"
+)
+_OLD_SAMPLES = """SELECT chunk, body FROM chunks WHERE has_samples AND (? OR received_ns < ?) \
+AND last_row <= ?
 ORDER BY received_ns LIMIT ?"""
 _OLD_CHUNKS = (
     "SELECT chunk, last_row, received_ns FROM chunks WHERE last_row <= ? ORDER BY chunk LIMIT ?"
@@ -91,7 +96,8 @@ class PostgresLedger(PostgresWriter, Ledger):
         UnavailableError: the server does not answer, or psycopg is missing.
     """
 
-    set_body = """UPDATE chunks SET (body, size_bytes) = (SELECT body, octet_length(body) FROM (SELECT CAST(? AS bytea) AS body) AS bodies)
+    set_body = """UPDATE chunks SET (body, size_bytes) = (SELECT body, octet_length(body) \
+FROM (SELECT CAST(? AS bytea) AS body) AS bodies)
 WHERE chunk = ?"""
 
     def __init__(self, address: PostgresAddress, access: Access = "write") -> None:

@@ -62,7 +62,16 @@ TABLES = f"""CREATE TABLE ledger (
 );
 ALTER TABLE chunks ALTER COLUMN body SET STORAGE EXTERNAL;
 CREATE INDEX chunks_with_samples ON chunks (received_ns) WHERE has_samples;
-{_as_postgres(RUNS_SCHEMA + FORGOTTEN_SCHEMA + QUARANTINE_SCHEMA + PRESENCE_SCHEMA + RETAINED_SCHEMA + RUN_EVENTS_SCHEMA)}
+{
+    _as_postgres(
+        RUNS_SCHEMA
+        + FORGOTTEN_SCHEMA
+        + QUARANTINE_SCHEMA
+        + PRESENCE_SCHEMA
+        + RETAINED_SCHEMA
+        + RUN_EVENTS_SCHEMA
+    )
+}
 CREATE TABLE sinks (name {_TEXT} PRIMARY KEY, position bigint NOT NULL);
 CREATE TABLE leases (name {_TEXT} PRIMARY KEY, owner {_TEXT}, until timestamptz NOT NULL)"""
 

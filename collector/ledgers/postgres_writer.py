@@ -28,7 +28,8 @@ from edgemeter.agent.ledger.run_row import (
 from edgemeter.collector.ledgers.postgres_schema import check_version
 
 _NEXT = """UPDATE ledger SET row = row + ?, chunk = chunk + ?, commits = commits + 1
-RETURNING row - ?, chunk - ?, version, current_setting('fsync'), current_setting('synchronous_commit')"""
+RETURNING row - ?, chunk - ?, version, current_setting('fsync'), \
+current_setting('synchronous_commit')"""
 # How an array of a column is sent.
 _ARRAYS = {
     "TEXT": "?::text[]",
@@ -40,18 +41,27 @@ _ARRAYS = {
 # so that both are sent at once. Without one of the subjects nothing is inserted.
 _RUNS = f"""INSERT INTO runs (row, {", ".join(RUN_COLUMNS)})
 SELECT (SELECT row FROM ledger) - ? + number,
-    {", ".join("(SELECT chunk FROM ledger) - ? + chunk" if name == "chunk" else name for name in RUN_COLUMNS)}
+    {
+    ", ".join(
+        "(SELECT chunk FROM ledger) - ? + chunk" if name == "chunk" else name
+        for name in RUN_COLUMNS
+    )
+}
 FROM unnest({", ".join(_ARRAYS[kind] for kind in RUN_TYPES.values())})
 WITH ORDINALITY AS arrived ({", ".join(RUN_COLUMNS)}, number)
-WHERE (SELECT count(*) FROM subjects WHERE subject = ANY(?::bigint[])) = ? AND NOT EXISTS (SELECT 1 FROM forgotten
-    WHERE forgotten.device = arrived.device AND forgotten.session = arrived.session AND seq BETWEEN first AND last)
+WHERE (SELECT count(*) FROM subjects WHERE subject = ANY(?::bigint[])) = ? \
+AND NOT EXISTS (SELECT 1 FROM forgotten
+    WHERE forgotten.device = arrived.device AND forgotten.session = arrived.session \
+AND seq BETWEEN first AND last)
 ON CONFLICT (device, session, seq) DO NOTHING"""  # noqa: S608 - our own names
 _CHUNKS = """INSERT INTO chunks (chunk, last_row, received_ns, has_samples, size_bytes, body)
 SELECT chunk, last_row, received_ns, true, octet_length(body), body
-FROM unnest(?::bigint[], ?::bigint[], ?::bigint[], %b::bytea[]) AS arrived (chunk, last_row, received_ns, body)"""
+FROM unnest(?::bigint[], ?::bigint[], ?::bigint[], %b::bytea[]) \
+AS arrived (chunk, last_row, received_ns, body)"""
 # A separate statement: only that sees what another writer has committed meanwhile.
 _HELD = """SELECT device, session, seq, id FROM runs
-JOIN unnest(?::text[], ?::bigint[], ?::bigint[]) AS wanted (device, session, seq) USING (device, session, seq)"""
+JOIN unnest(?::text[], ?::bigint[], ?::bigint[]) AS wanted (device, session, seq) \
+USING (device, session, seq)"""
 _FORGOTTEN = """SELECT device, session, first, last FROM forgotten
 JOIN unnest(?::text[], ?::bigint[]) AS wanted (device, session) USING (device, session)"""
 

@@ -20,12 +20,14 @@ from edgemeter.collector.published.row import PublishedRow
 STATES: tuple[State, ...] = get_args(State)
 OF_MLPERF = "MLPerf\N{TRADE MARK SIGN} results, not ranked"
 LEGEND = (
-    "The MLPerf\N{TRADE MARK SIGN} name and logo are trademarks of MLCommons Association in the United States and other countries. "
+    "The MLPerf\N{TRADE MARK SIGN} name and logo are trademarks of MLCommons Association in "
+    "the United States and other countries. "
     "All rights reserved. Unauthorized use strictly prohibited. See www.mlcommons.org for more "
     "information."
 )
 APART = (
-    "MLPerf\N{TRADE MARK SIGN} results may only be compared with compatible MLPerf\N{TRADE MARK SIGN} results: they are listed "
+    "MLPerf\N{TRADE MARK SIGN} results may only be compared with compatible "
+    "MLPerf\N{TRADE MARK SIGN} results: they are listed "
     "separately from what Edgemeter measures, and are not ranked."
 )
 OwnRunsByKey = Mapping[tuple[object, ...], Sequence[OwnRun]]

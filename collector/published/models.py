@@ -11,8 +11,10 @@ import msgspec
 
 # Words that do not change the number of weights or operations.
 _HARMLESS = re.compile(
-    r"instruct|chat|it|hf|base|latest|gguf|ggml|awq|gptq|mlc|mlx|onnx|rkllm|hef|tflite|litertlm|meta|microsoft|google|nvidia|ultralytics|"
-    r"v\d[\d.]*|\d+k|\d{4}|i?q\d\w*|[a-z]{1,2}q\d\w*|k|[smlx]|xs|xxs|nl|[01]|int\d+|u?int\d+|fp\d+|bf\d+|f\d+|w\d+a\d+|mxfp4|nvfp4|"
+    r"instruct|chat|it|hf|base|latest|gguf|ggml|awq|gptq|mlc|mlx|onnx|rkllm|hef|tflite|"
+    r"litertlm|meta|microsoft|google|nvidia|ultralytics|"
+    r"v\d[\d.]*|\d+k|\d{4}|i?q\d\w*|[a-z]{1,2}q\d\w*|k|[smlx]|xs|xxs|nl|[01]|int\d+|u?int\d+|"
+    r"fp\d+|bf\d+|f\d+|w\d+a\d+|mxfp4|nvfp4|"
     r"\d{1,2}|bits?|\d{1,2}bit|half|quantized|dynamic|(?:224|256|300|320|416|512|640)(?:x\d+)*"
 )
 # The least bits of a weight. Source: block sizes of llama.cpp's ggml-quants (a file mixes these

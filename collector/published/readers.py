@@ -37,7 +37,8 @@ _CLAIM = re.compile(
 # A comma before three digits separates thousands only if nothing else is possible: half the world
 # writes 1.234 as 1,234.
 _NUMBER = re.compile(
-    r"(-?(?:\d+|\d{1,3}(?:,\d{3})+(?=\.)|\d{1,3}(?:,\d{3}){2,})(?:\.\d+)?(?:[eE][-+]?\d+)?)\s*([^\W\d_][\w/ ]*)?"
+    r"(-?(?:\d+|\d{1,3}(?:,\d{3})+(?=\.)|\d{1,3}(?:,\d{3}){2,})(?:\.\d+)?(?:[eE][-+]?\d+)?)"
+    r"\s*([^\W\d_][\w/ ]*)?"
 )
 # The figure that a unit stands for, by its spelling, else by our unit; `--fact figure=...`
 # overrides it.

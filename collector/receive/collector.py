@@ -412,9 +412,10 @@ class Collector(FeedEvents):
             self.counts.collisions += committed.collisions
             receipts = _receipts(committed.held, ledger.received_ns_of(group.timeless))
         except EdgemeterError as error:
-            # Logged once, not at every retry: the log may be on the same full disk.
+            # Logged once, not at every retry: the log may be on the same full disk. The cause is
+            # known, so there is no traceback.
             if self.trouble != str(error):
-                logger.error("cannot commit, so no receipt is sent: %s", error)  # noqa: TRY400 - no traceback for what is known
+                logger.error("cannot commit, so no receipt is sent: %s", error)  # noqa: TRY400
             self.trouble = str(error)
             return None
         if self.trouble is not None:

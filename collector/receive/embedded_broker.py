@@ -114,7 +114,9 @@ class EmbeddedBroker:
             )
             return
         # amqtt has no public attribute for the port that the system chose.
-        port.set_result(int(broker._servers["default"].instance.sockets[0].getsockname()[1]))  # noqa: SLF001
+        port.set_result(
+            int(broker._servers["default"].instance.sockets[0].getsockname()[1])  # noqa: SLF001
+        )
         await self._stopping.wait()
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(broker.shutdown(), STOP_S)
@@ -129,7 +131,7 @@ class EmbeddedBroker:
         self._connections.add(writer)
         # amqtt takes a write error for the end of the connection, with a DISCONNECT still unread,
         # and publishes the Will.
-        reader.set_exception = lambda _: reader.feed_eof()  # type: ignore[assignment, method-assign]
+        reader.set_exception = lambda _: reader.feed_eof()  # type: ignore[assignment,method-assign]
         read, drain = reader.readexactly, writer.drain
         has_waited = False
 

@@ -102,13 +102,17 @@ class Feed(MqttSession):
 
     def _send(self, packets: list[bytes]) -> None:
         if packets and self._is_up and (client := self._client) is not None:
-            # All as one packet: a PUBACK has no answer.
-            client._packet_queue(_PUBACK, b"".join(packets), 0, 0)  # noqa: SLF001 - `publish` and `ack` take one at a time
+            # All are sent as one packet: a PUBACK has no answer, and `publish` and `ack` take one
+            # at a time.
+            client._packet_queue(_PUBACK, b"".join(packets), 0, 0)  # noqa: SLF001
 
     def _build(self) -> Any:
         client = super()._build()
-        self._receive, self._handle = client._sock_recv, client.loop_read  # noqa: SLF001 - it has no other place to read from
-        client._sock_recv = self._take_packet  # type: ignore[method-assign, assignment]  # noqa: SLF001 - as above
+        # paho-mqtt has no other place to read from.
+        self._receive, self._handle = client._sock_recv, client.loop_read  # noqa: SLF001
+        client._sock_recv = (  # type: ignore[method-assign, assignment]  # noqa: SLF001
+            self._take_packet
+        )
         client.loop_read = self._read  # type: ignore[method-assign, assignment]
         return client
 

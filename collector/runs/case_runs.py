@@ -170,7 +170,10 @@ class CaseRuns:
             [_OK] * len(self),
             ("verdict", "rules", LATENCY, "siblings_p50_ms", "siblings"),
         )
-        for index in np.flatnonzero(~self.is_ok | (self.columns["rules"] != None)).tolist():  # noqa: E711 - of each element
+        # The comparison with None is that of each element.
+        for index in np.flatnonzero(
+            ~self.is_ok | (self.columns["rules"] != None)  # noqa: E711
+        ).tolist():
             state, rules, p50_ms, siblings_p50_ms, siblings = (
                 self.columns[name][index] for name in names
             )

@@ -33,7 +33,10 @@ class LeftOut(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def name(self) -> str:
         """The run and its device: `run-7 of pi-1`."""
-        return f"{self.run or 'a record whose id cannot be read'}{f' of {self.device}' if self.device else ''}"
+        return (
+            f"{self.run or 'a record whose id cannot be read'}"
+            f"{f' of {self.device}' if self.device else ''}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,10 @@ def left_out_of(ledger: Ledger) -> list[LeftOut]:
     stored: set[str] = set()
     for first in range(0, len(ids), _AT_ONCE):
         part = ids[first : first + _AT_ONCE]
-        query = f"SELECT id FROM runs WHERE id IN ({', '.join('?' * len(part))})"  # noqa: S608 - question marks
+        query = (
+            "SELECT id FROM runs "  # noqa: S608 - question marks
+            f"WHERE id IN ({', '.join('?' * len(part))})"
+        )
         stored.update(run for (run,) in ledger.query(query, *part))
     left_out = [
         LeftOut(identity.id, f"in the ledger's quarantine: {reason}", identity.device)

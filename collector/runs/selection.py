@@ -68,7 +68,7 @@ class RunSelection:
         with open_ledger(ledger, "read") as opened:
             return opened.count()
 
-    def _every(self, where: str, with_samples: bool) -> Iterator[RunRecord]:  # noqa: FBT001 - passed on
+    def _every(self, where: str, with_samples: bool) -> Iterator[RunRecord]:  # noqa: FBT001
         if "://" in where:
             yield from self._of_store(open_store(where), with_samples)
             return
@@ -92,7 +92,7 @@ class RunSelection:
         else:
             yield from self._of_store(open_store(where), with_samples)
 
-    def _of_store(self, store: RunStore, with_samples: bool) -> Iterator[RunRecord]:  # noqa: FBT001 - passed on
+    def _of_store(self, store: RunStore, with_samples: bool) -> Iterator[RunRecord]:  # noqa: FBT001
         if isinstance(store, LedgerStore):
             with open_ledger(store.place, "read") as ledger:
                 for entry in ledger.records(

@@ -65,7 +65,8 @@ _AT_ONCE = 500
 _REMEMBERED = 30_000
 # Counts by the index of subject and time, without reading rows.
 _HELD = """SELECT subject, body, runs_held, newest_row, newest_ns FROM subjects JOIN (
-    SELECT subject, count(*) AS runs_held, max(row) AS newest_row, max(at_ns) AS newest_ns FROM runs {of_device} GROUP BY subject
+    SELECT subject, count(*) AS runs_held, max(row) AS newest_row, max(at_ns) AS newest_ns \
+FROM runs {of_device} GROUP BY subject
 ) AS held USING (subject)"""
 _OF_DEVICE = "WHERE subject IN (SELECT subject FROM subjects WHERE device = ?)"
 _APART = "SELECT subject, count(*) FROM runs WHERE siblings IS NOT NULL GROUP BY subject"
@@ -178,12 +179,16 @@ class RunStore(ABC):
         """
         names = tuple(dict.fromkeys(names))
         rows = self.query(
-            f"SELECT {', '.join(map(read_as, names))} FROM runs WHERE {condition}",  # noqa: S608 - our own names
+            f"SELECT {', '.join(map(read_as, names))} "  # noqa: S608 - our own names
+            f"FROM runs WHERE {condition}",
             *values,
         )
         columns = columns_of_rows(names, rows)
         for part in _parts(sorted(set(columns["subject"].tolist()) - self._subjects.keys())):
-            query = f"SELECT subject, body FROM subjects WHERE subject IN ({_marks(part)})"  # noqa: S608 - question marks
+            query = (
+                "SELECT subject, body FROM subjects "  # noqa: S608 - question marks
+                f"WHERE subject IN ({_marks(part)})"
+            )
             self._subjects.update(
                 (number, decode_subject(bytes(body))) for number, body in self.query(query, *part)
             )
@@ -324,7 +329,8 @@ class MemoryStore(RunStore):
         marks = ", ".join("?" * len(RUN_COLUMNS))
         rows = [(*run.values, number, 0) for number, run in enumerate(runs, 1)]
         self._connection.executemany(
-            f"INSERT INTO runs ({', '.join(RUN_COLUMNS)}) VALUES ({marks})",  # noqa: S608 - our own names
+            f"INSERT INTO runs ({', '.join(RUN_COLUMNS)}) "  # noqa: S608 - our own names
+            f"VALUES ({marks})",
             rows,
         )
         self._connection.executemany(ADD_SUBJECT, {run.subject for run in runs})

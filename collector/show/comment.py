@@ -100,7 +100,10 @@ def _how_much(compared: Sequence[ComparedCase]) -> str:
     together = words.decided_together(
         change for row in compared for change in row.decisions.values()
     )
-    return f"<sub>{'; '.join(filter(None, (f'{before} runs against {after}', together, margin)))}.</sub>"
+    return (
+        f"<sub>{'; '.join(filter(None, (f'{before} runs against {after}', together, margin)))}"
+        ".</sub>"
+    )
 
 
 def _line(row: ComparedCase, names: Sequence[str], *, is_named: bool) -> str:

@@ -226,7 +226,11 @@ def _mark(row: ComparedCase, styles: SeriesStyles, called: Mapping[CaseKey, str]
     return {
         "case": called[row.case.key], "series": styles.series(row),
         "verdict": _verdict(row), "anchor": anchor(row),
-        **{name.removeprefix("data-"): value for name, value in facts(row).items() if name != "data-kept"},
+        **{
+            name.removeprefix("data-"): value
+            for name, value in facts(row).items()
+            if name != "data-kept"
+        },
     }  # fmt: skip
 
 

@@ -12,7 +12,10 @@ from edgemeter.collector.compare.comparison import ComparedCase
 # The style sheet has this many colours (after Okabe and Ito, and darker or lighter where the paper
 # requires it).
 COLOURS = 7
-_STAR = "M0,-1L0.24,-0.31L0.95,-0.31L0.36,0.12L0.59,0.81L0,0.38L-0.59,0.81L-0.36,0.12L-0.95,-0.31L-0.24,-0.31Z"
+_STAR = (
+    "M0,-1L0.24,-0.31L0.95,-0.31L0.36,0.12L0.59,0.81"
+    "L0,0.38L-0.59,0.81L-0.36,0.12L-0.95,-0.31L-0.24,-0.31Z"
+)
 # Vega's names of shapes, and the sign for each in tables and legends.
 GLYPHS = {
     "circle": "●",

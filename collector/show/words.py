@@ -63,7 +63,9 @@ def headline(comparison: Comparison) -> str:
             outcome: listed(names) if has_letters(comparison) else str(len(names))
             for outcome, names in by_outcome.items()
         }
-        text = f"{len(rows)} cases compared: {', '.join(f'{listing[outcome]} {outcome}' for outcome in OUTCOMES if outcome in listing)}"
+        text = f"""{len(rows)} cases compared: {
+            ", ".join(f"{listing[outcome]} {outcome}" for outcome in OUTCOMES if outcome in listing)
+        }"""
     findings = comparison.gate.findings if comparison.gate else ()
     if lost := list(
         dict.fromkeys(
@@ -232,7 +234,10 @@ def requirement_value(requirement: Requirement) -> str:
         ends = limit.figure.range_text(requirement.low, requirement.high, limit.value)
         interval = f" ({confidence_text(requirement.confidence)} {ends})" if " to " in ends else ""
     reason = f", {requirement.reason}" if requirement.reason else ""
-    text = f"{f'{limit.figure.shown(requirement.value)} {limit.figure.unit}'.rstrip()}{interval}{reason}"
+    text = (
+        f"{f'{limit.figure.shown(requirement.value)} {limit.figure.unit}'.rstrip()}"
+        f"{interval}{reason}"
+    )
     remedy = what_decides(requirement.distance) if requirement.distance else ""
     return f"{text}; {remedy}" if remedy else text
 
@@ -293,7 +298,9 @@ def finding_text(finding: GateFinding, row: ComparedCase | None) -> str:
     name = figure_name(finding.figure, row.case)
     if is_identical(change):
         return f"{name} is identical on every input"
-    text = f"{name} {change_with_interval(finding.figure, change, worst_kept(limit, change.better, change.scale))}"
+    text = f"""{name} {
+        change_with_interval(finding.figure, change, worst_kept(limit, change.better, change.scale))
+    }"""
     return ", ".join(
         filter(None, (text, what_decides(change) if finding.outcome == "inconclusive" else ""))
     )

@@ -17,7 +17,8 @@ from edgemeter.collector.trend.run_columns import RunColumns, run_columns
 _SUBJECTS = 500
 _RECEIVED = """SELECT subjects.fleet, subjects.device, max(received_ns)
 FROM (SELECT subject, max(row) AS newest FROM runs GROUP BY subject) AS held
-JOIN runs ON runs.row = held.newest JOIN chunks USING (chunk) JOIN subjects ON subjects.subject = held.subject
+JOIN runs ON runs.row = held.newest JOIN chunks USING (chunk) \
+JOIN subjects ON subjects.subject = held.subject
 GROUP BY subjects.fleet, subjects.device"""
 # Looking a run up takes this many times as long as reading it among all; the number read at once.
 _LOOKED_UP, _PAGE = 3, 100_000
@@ -109,7 +110,10 @@ class History:
         by_number = np.argsort(numbers)
         ordered, pages = np.array(numbers, np.float64)[by_number], [np.zeros((len(selected), 0))]
         for condition, values in parts:
-            query = f"SELECT {', '.join(selected)} FROM runs WHERE {condition} AND at_ns >= ?"  # noqa: S608 - our own names
+            query = (
+                f"SELECT {', '.join(selected)} FROM runs "  # noqa: S608 - our own names
+                f"WHERE {condition} AND at_ns >= ?"
+            )
             rows = self.store.query(query, *values, since_day * NS_PER_DAY)
             # Columns that are contiguous are sorted in a third of the time.
             page = np.ascontiguousarray(np.array(rows, np.float64).reshape(-1, len(selected)).T)

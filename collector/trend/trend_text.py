@@ -28,7 +28,10 @@ _DAYS = {"first_day", "last_day", "begin_day", "day", "day_low", "day_high"}
 
 def amount_text(metric: str, value: float) -> str:
     """Return a difference with its sign and unit: `+4.2%`."""
-    return f"{'+' if value > 0 else '-' if value < 0 else ''}{significant(abs(value), 2)}{UNITS[METRICS[metric].rule.scale]}"
+    return (
+        f"{'+' if value > 0 else '-' if value < 0 else ''}{significant(abs(value), 2)}"
+        f"{UNITS[METRICS[metric].rule.scale]}"
+    )
 
 
 def level_text(metric: str, value: float) -> str:

@@ -15,7 +15,11 @@ from edgemeter.collector.web.view import View, ViewColumn, ViewGrid, ViewRequest
 SHOWN = 200
 
 
-def alerts_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
+def alerts_view(
+    context: ViewContext,
+    request: ViewRequest,  # noqa: ARG001 - every view has the same signature
+    case_filter: CaseFilter,  # noqa: ARG001 - every view has the same signature
+) -> View:
     """Return the alerts, open ones first, then the newest."""
     stored, notified = context.events.alerts()
     if not stored:

@@ -38,7 +38,11 @@ CHARTS = 6
 DRAWN = {False: (figure(LATENCY), figure(ENERGY)), True: (figure(TTFT), figure(TPOT))}
 
 
-def device_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
+def device_view(
+    context: ViewContext,
+    request: ViewRequest,  # noqa: ARG001 - every view has the same signature
+    case_filter: CaseFilter,
+) -> View:
     """Return the page of the selected device, else of the first that matches."""
     if case_filter.device is None:
         devices = (case.key.device for case in filter(case_filter.takes, context.book.cases))

@@ -14,7 +14,11 @@ from edgemeter.collector.web.view import View, ViewColumn, ViewGrid, ViewRequest
 RUNS_SHOWN = 500
 
 
-def jobs_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
+def jobs_view(
+    context: ViewContext,
+    request: ViewRequest,
+    case_filter: CaseFilter,  # noqa: ARG001 - every view has the same signature
+) -> View:
     """Return the jobs, newest report first, or one with its runs.
 
     It raises ConfigError if that one is unknown.

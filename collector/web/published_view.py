@@ -32,7 +32,11 @@ LEAD = "Figures that others state, judged by physics; never ranked with measured
 SHOWN = 12
 
 
-def published_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
+def published_view(
+    context: ViewContext,
+    request: ViewRequest,
+    case_filter: CaseFilter,  # noqa: ARG001 - every view has the same signature
+) -> View:
     """Return the published figures that match the address.
 
     Each has its verdict and the deciding sentence.

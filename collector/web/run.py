@@ -40,7 +40,11 @@ SAMPLES_OUT = 2_000_000
 Facts = dict[str, str | None]
 
 
-def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
+def run_view(
+    context: ViewContext,
+    request: ViewRequest,
+    case_filter: CaseFilter,  # noqa: ARG001 - every view has the same signature
+) -> View:
     """Return the page of the run of that id; raises ConfigError if there is no such run."""
     name = request.get("id")
     runs = context.store.select("id = ?", name)

@@ -62,7 +62,10 @@ def test_findings_that_become_one_event_stay_one_alert():
 
     An event that falls apart loses no finding.
     """
-    assert story((0, firing("a"), firing("b")), (1, firing("a", "b", "c")), (2, firing("a"), firing("b")), (3,)) == [
+    assert story(
+        (0, firing("a"), firing("b")), (1, firing("a", "b", "c")),
+        (2, firing("a"), firing("b")), (3,),
+    ) == [
         [("opened", 1), ("opened", 2)], [("updated", 1), ("joined", 2)],
         [("updated", 1), ("opened", 3)], [("closed", 1), ("closed", 3)],
     ]  # fmt: skip

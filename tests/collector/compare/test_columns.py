@@ -166,7 +166,10 @@ def test_a_choice_is_in_json_and_csv():
     """
     document, table = both(comparison_called("a choice of three"))
     choice = document["choice"]
-    assert {name: choice[name] for name in ("required", "cheapest", "recommended", "similar", "other_cases")} == {
+    assert {
+        name: choice[name]
+        for name in ("required", "cheapest", "recommended", "similar", "other_cases")
+    } == {
         "required": "p50<=11ms", "cheapest": "energy_gross_mj", "recommended": "B", "similar": [],
         "other_cases": 0,
     }  # fmt: skip

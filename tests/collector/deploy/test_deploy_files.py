@@ -179,7 +179,9 @@ def written(server, token, point):
     where = f"{server.url}/api/v2/write?" + urllib.parse.urlencode(
         {"org": server.org, "bucket": "composed"}
     )
-    request = urllib.request.Request(where, point, {"Authorization": f"Token {token}"})  # noqa: S310 - loopback
+    request = urllib.request.Request(  # noqa: S310 - loopback
+        where, point, {"Authorization": f"Token {token}"}
+    )
     try:
         with urllib.request.urlopen(request, timeout=100) as response:  # noqa: S310
             return response.status

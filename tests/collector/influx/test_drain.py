@@ -192,7 +192,7 @@ def test_a_wrong_configuration_is_reported_once_as_an_error_and_nothing_is_skipp
     assert seqs_of(bucket.lines) == [1]
 
 
-def test_a_run_that_is_withdrawn_leaves_the_bucket_and_a_server_that_cannot_delete_is_asked_in_an_hour(
+def test_a_withdrawn_run_leaves_the_bucket_and_a_server_that_cannot_delete_is_asked_in_an_hour(
     path,
 ):
     """The point is found by device and time, and noted as removed only once it is gone."""

@@ -147,7 +147,10 @@ def test_figures_of_another_version_are_made_anew_from_the_records(lab):
 
     Each run keeps its row, and its verdict among its siblings.
     """
-    content = f"SELECT row, siblings, {', '.join(RUN_COLUMNS)} FROM runs ORDER BY row"  # noqa: S608 - our own names
+    content = (
+        f"SELECT row, siblings, {', '.join(RUN_COLUMNS)} "  # noqa: S608 - our own names
+        "FROM runs ORDER BY row"
+    )
     subjects = "SELECT * FROM subjects ORDER BY subject"
     runs = in_rounds([make_run(p50_ms=p50_ms) for p50_ms in (10.0, 10.1, 10.2, 10.1, 14.0)])
     with open_ledger(lab) as ledger:
@@ -292,7 +295,8 @@ def test_a_lost_connection_costs_a_retry_and_no_record(postgresql_server, lab):
         ledger.commit([arrival(make_record(session=5, seq=1))])
         name = lab.text.rpartition("/")[2]
         postgresql_server.sql(
-            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"  # noqa: S608 - of this test
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "  # noqa: S608 - of this test
+            f"WHERE datname = '{name}'"
         )
         two = arrival(make_record(session=5, seq=2))
         with pytest.raises(UnavailableError, match="does not answer"):

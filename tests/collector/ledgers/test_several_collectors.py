@@ -78,7 +78,7 @@ def test_a_receipt_names_what_the_shared_ledger_holds_whichever_collector_sends_
 
 @pytest.mark.nightly
 @pytest.mark.mosquitto
-def test_what_arrives_while_another_collector_commits_is_read_and_receipted_only_after_its_own_commit(
+def test_what_arrives_while_another_collector_commits_is_read_and_receipted_after_its_own_commit(
     broker, lab, at_end
 ):
     """While one collector holds the counter, nothing is receipted or seen.

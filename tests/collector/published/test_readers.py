@@ -134,11 +134,17 @@ runtime = "onnx"
 [[case]]
 model = "m"
 device = "Raspberry Pi 5"
-figures = [{ figure = "energy_gross_mj", value = 0.5, unit = "J" }, { figure = "throughput_per_s", value = 10, unit = "fps" }]
+figures = [
+  { figure = "energy_gross_mj", value = 0.5, unit = "J" },
+  { figure = "throughput_per_s", value = 10, unit = "fps" },
+]
 [[case]]
 model = "m"
 device = "Raspberry Pi 5"
-figures = [{ figure = "energy_gross_mj", value = 0.6, unit = "J" }, { figure = "colour", value = 1, unit = "J" }]
+figures = [
+  { figure = "energy_gross_mj", value = 0.6, unit = "J" },
+  { figure = "colour", value = 1, unit = "J" },
+]
 """
     result = read_text(tmp_path, "own.toml", text)
     assert figures_of(result) == [("m", "energy_gross_mj", 500.0), ("m", "throughput_per_s", 10.0)]

@@ -27,8 +27,13 @@ def test_a_change_of_firmware_that_carries_the_step_is_its_reason():
     """Runs before the firmware change do not count, even those of the same day."""
     values = np.repeat(stepped_ms(60, 60, 1.0), 2)
     firmwares = ["1.2" if index < 81 else "1.3" for index in range(120)]
-    (case,) = summarised(level_runs([value * (1 + 0.06 * (index >= 81)) for index, value in enumerate(values)],
-                                               [index // 2 for index in range(120)], firmwares=firmwares))  # fmt: skip
+    (case,) = summarised(
+        level_runs(
+            [value * (1 + 0.06 * (index >= 81)) for index, value in enumerate(values)],
+            [index // 2 for index in range(120)],
+            firmwares=firmwares,
+        )
+    )
     assert case.segment.reason.startswith("firmware 1.2 to 1.3 (p50 +")
     assert case.segment.earlier in (81, 82)
 

@@ -117,8 +117,10 @@ def test_no_day_of_an_axis_is_cut_off(charted):
     """The last label is within the drawing, however far the axis is moved."""
     page = charted("trend?device=simulated-pi5-01", width=1400)
     cut = f"""(() => {{ const plot = {PLOT}.getBoundingClientRect();
-        const days = [...{PLOT}.querySelectorAll('.role-axis-label text')].filter(one => /[a-z]/.test(one.textContent));
-        return [days.length, ...days.map(one => one.getBoundingClientRect()).filter(one => one.right > plot.right || one.left < plot.left)];
+        const days = [...{PLOT}.querySelectorAll('.role-axis-label text')]
+          .filter(one => /[a-z]/.test(one.textContent));
+        return [days.length, ...days.map(one => one.getBoundingClientRect())
+          .filter(one => one.right > plot.right || one.left < plot.left)];
     }})()"""
     for _ in range(25):
         number, *outside = page.run(cut)
@@ -139,15 +141,20 @@ def test_labels_of_a_front_cover_neither_marks_nor_each_other(charted):
         ("compare?board=simulated+Jetson+Orin+Nano", 1000),
         ("compare?device=simulated-pi5-01", 1400),
     ):
-        plots = charted(address, width=width).run("""[...document.querySelectorAll('#against-accuracy .chart svg')].map(plot => {
-            const boxes = (what) => [...plot.querySelectorAll(what)].map(one => [one.textContent, one.getBoundingClientRect()]);
+        plots = charted(address, width=width).run("""[
+            ...document.querySelectorAll('#against-accuracy .chart svg')].map(plot => {
+            const boxes = (what) => [...plot.querySelectorAll(what)]
+              .map(one => [one.textContent, one.getBoundingClientRect()]);
             const meet = (one, other) => one.left < other.right - 1 && other.left < one.right - 1
               && one.top < other.bottom - 2 && other.top < one.bottom - 2;
-            const texts = boxes('.mark-text.role-mark text').filter(([text]) => text), marks = boxes('.mark-symbol.role-mark path');
+            const texts = boxes('.mark-text.role-mark text').filter(([text]) => text);
+            const marks = boxes('.mark-symbol.role-mark path');
             const names = texts.filter(([text]) => !text.startsWith('\u00d7'));
             return [texts.length,
-              texts.flatMap(([one, box], at) => texts.slice(at + 1).filter(([, other]) => meet(box, other)).map(([other]) => [one, other])),
-              names.filter(([, box]) => marks.some(([, mark]) => meet(box, mark))).map(([text]) => text)];
+              texts.flatMap(([one, box], at) => texts.slice(at + 1)
+                .filter(([, other]) => meet(box, other)).map(([other]) => [one, other])),
+              names.filter(([, box]) => marks.some(([, mark]) => meet(box, mark)))
+                .map(([text]) => text)];
         })""")
         assert sum(count for count, _, _ in plots) > 0
         assert [(texts, marks) for _, texts, marks in plots if texts or marks] == [], address
@@ -186,16 +193,21 @@ def test_labels_of_an_axis_cover_none_and_no_column_is_lost_without_a_word(chart
     """
     for address in VIEWS:
         page = charted(address, width=390)
-        covered = page.run("""[...document.querySelectorAll('.mark-text.role-axis-label')].filter(group => {
-            const boxes = [...group.querySelectorAll('text')].filter(one => one.textContent && getComputedStyle(one).opacity !== '0'
-              && !one.getAttribute('transform').includes('rotate')).map(one => one.getBoundingClientRect());
+        covered = page.run("""[
+            ...document.querySelectorAll('.mark-text.role-axis-label')].filter(group => {
+            const boxes = [...group.querySelectorAll('text')]
+              .filter(one => one.textContent && getComputedStyle(one).opacity !== '0'
+                && !one.getAttribute('transform').includes('rotate'))
+              .map(one => one.getBoundingClientRect());
             return boxes.some((one, place) => boxes.slice(place + 1).some(other =>
-              one.left < other.right - 1 && other.left < one.right - 1 && one.top < other.bottom - 2 && other.top < one.bottom - 2));
+              one.left < other.right - 1 && other.left < one.right - 1
+              && one.top < other.bottom - 2 && other.top < one.bottom - 2));
         }).length""")
         assert (covered, page.fits()) == (0, True), address
         page = charted(address, width=1000)
-        lost = page.run("""[...document.querySelectorAll('main .scroll')].filter(one => one.offsetParent !== null
-            && one.scrollWidth > one.clientWidth + 1 && !one.previousElementSibling?.classList.contains('cue')).length""")
+        lost = page.run("""[...document.querySelectorAll('main .scroll')]
+            .filter(one => one.offsetParent !== null && one.scrollWidth > one.clientWidth + 1
+            && !one.previousElementSibling?.classList.contains('cue')).length""")
         assert (lost, page.fits()) == (0, True), address
 
 
@@ -254,8 +266,10 @@ def test_no_mark_of_a_front_covers_another(charted):
     """This holds for the whole fleet, and for the rest when a series is hidden."""
     page = charted("compare")
     covering = """[...document.querySelectorAll('#against-accuracy .chart svg')].map(plot => {
-        const boxes = [...plot.querySelectorAll('.mark-symbol.role-mark path')].map(one => one.getBoundingClientRect());
-        return boxes.flatMap((one, at) => boxes.slice(at + 1).filter(other => one.left < other.right - 2 && other.left < one.right - 2
+        const boxes = [...plot.querySelectorAll('.mark-symbol.role-mark path')]
+          .map(one => one.getBoundingClientRect());
+        return boxes.flatMap((one, at) => boxes.slice(at + 1)
+          .filter(other => one.left < other.right - 2 && other.left < one.right - 2
           && one.top < other.bottom - 2 && other.top < one.bottom - 2)).length;
     }).reduce((one, other) => one + other)"""
     assert page.run(covering) == 0

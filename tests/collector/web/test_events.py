@@ -158,7 +158,7 @@ def test_remarks_of_people_stand_in_the_series_that_they_are_about(fleet, tmp_pa
     ] == ["moved to the window"]
 
 
-def test_the_board_with_an_issue_of_the_simulated_fleet_is_named_first_and_no_healthy_one_for_its_energy():
+def test_the_board_with_an_issue_of_the_simulated_fleet_is_named_first_and_no_healthy_one_is():
     """The odd board draws a tenth more than its peers, over both of its cases."""
     fleet = simulated_fleet.records_of(make_record(), end_ns=STARTED_AT_NS, days=20)
     boards = tuple(run for run in fleet if run.device.startswith("simulated-pi5"))
