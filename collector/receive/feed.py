@@ -110,8 +110,8 @@ class Feed(MqttSession):
         client = super()._build()
         # paho-mqtt has no other place to read from.
         self._receive, self._handle = client._sock_recv, client.loop_read  # noqa: SLF001
-        client._sock_recv = (  # type: ignore[method-assign, assignment]  # noqa: SLF001
-            self._take_packet
+        client._sock_recv = (  # type: ignore[method-assign]  # noqa: SLF001
+            self._take_packet  # type: ignore[assignment]
         )
         client.loop_read = self._read  # type: ignore[method-assign, assignment]
         return client

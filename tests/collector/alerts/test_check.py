@@ -29,7 +29,7 @@ RULES = AlertRules(
 
 
 class Receivers:
-    """What the channels were sent; a channel that is `away` accepts nothing.
+    """The messages that the channels were sent; a channel that is `away` accepts nothing.
 
     `step` is called before and after each message.
     """

@@ -56,7 +56,7 @@ def test_a_frame_for_which_edgemeter_woke_up_late_waited_for_no_other():
 
 
 def test_frames_that_still_waited_after_the_schedule_were_given_up():
-    """Of ten frames 8 and 9 were never begun, and no newer one took their place.
+    """Frames 8 and 9 of ten were never begun, and no newer one took their place.
 
     They came after the last answer.
     """

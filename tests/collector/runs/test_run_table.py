@@ -1,4 +1,4 @@
-"""What is exported is what the records hold, figure for figure, in every format."""
+"""Test that an export has the values of the records, figure for figure, in every format."""
 
 import csv
 import io

@@ -22,7 +22,7 @@ SERIES = 40
     ],
 )
 def test_levels_that_come_and_go_are_neither_steps_nor_drifts(name, limit):
-    """Of forty series with a level for each boot, 24 to 37 had a step while each day counted.
+    """When each day counted, 24 to 37 of forty series with a level for each boot had a step.
 
     Of those that alternate 9 had one.
     """
