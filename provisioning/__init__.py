@@ -1,1 +1,4 @@
-"""Fleets: install the agent on devices, give each an identity, update it, order measurements, and recover from failures."""
+"""Fleets: install the agent on devices, update it, order measurements, recover from failures.
+
+Each device gets an identity.
+"""

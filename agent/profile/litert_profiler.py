@@ -5,7 +5,8 @@ has a profiler; the CompiledModel of `libLiteRt.so` beside them does. The plain 
 the interpreter, as in `edgemeter run`: same file, kernels and threads. Operators delegated to
 XNNPACK have its kernels' names and durations without a start. Durations are cut to whole us, so
 about half a us per operator is lost. A wrong call of the C API can crash the process: use a child
-process. Source:
+process.
+Source:
 litert/c/litert_{environment,model,options,opaque_options,compiled_model,tensor_buffer,profiler}.h
 of LiteRT 2.x; the options are TOML texts as litert/c/options/litert_{runtime,cpu}_options.cc write
 them. Tested with ai-edge-litert 2.3.0, x86_64.

@@ -1,4 +1,7 @@
-"""Adds a user's model file to the catalogue, with the facts that its runtime and its metadata report."""
+"""Adds a user's model file to the catalogue, with the facts that it reports.
+
+The facts are those of its runtime and its metadata.
+"""
 
 import re
 from collections.abc import Mapping
@@ -34,10 +37,10 @@ def add_model(
     *,
     replace: bool,
 ) -> tuple[CatalogueEntry, Loaded, tuple[Guess, ...]]:
-    """Return the new entry of the user's catalogue, the runtime's facts and the guesses; a card is written next to `model` if it has none.
+    """Return the new entry of the user's catalogue, the runtime's facts and the guesses.
 
-    If an argument is None, the file's own data are used; `replace` allows an entry of the same name
-    to be replaced.
+    A card is written next to `model` if it has none. If an argument is None, the file's own data
+    are used; `replace` allows an entry of the same name to be replaced.
 
     Raises:
         ConfigError: it is not a model, cannot be recognised, has the card of another file, or its
@@ -105,7 +108,11 @@ def add_model(
 
 
 def _name(model: Path, built_in: Mapping[str, CatalogueEntry]) -> str:
-    """Return the name of our entry if the file is the one that it describes how to make, else the file's name without its suffix."""
+    """Return the name of the entry for this file.
+
+    It is that of our entry if the file is the one that it describes how to make, else the file's
+    name without its suffix.
+    """
     export_name = next(
         (entry.name for entry in built_in.values() if entry.file == model.name and entry.how), None
     )

@@ -1,4 +1,7 @@
-"""The catalogue: `catalogue.toml` here, and the user's own, whose entries replace those of the same name."""
+"""The catalogue: `catalogue.toml` here, and the user's own.
+
+The user's entries replace those of the same name.
+"""
 
 import fcntl
 import functools
@@ -27,7 +30,10 @@ Address = Annotated[str, msgspec.Meta(pattern=r"^https?://[^\s/@\[\]]+/\S*\Z")]
 
 
 class EntryAccuracy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An accuracy, published for the original weights, or scored by us: then over a number of `images` of the data, with this very file."""
+    """An accuracy, published for the original weights, or scored by us.
+
+    One scored by us is over a number of `images` of the data, with this very file.
+    """
 
     metric: str
     value: Annotated[float, msgspec.Meta(gt=0)]
@@ -37,13 +43,14 @@ class EntryAccuracy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One model file: fetched from `address` (as a `member` of the archive there), made as `how` describes, or the user's, at `path`.
+    """One model file: fetched, made, or the user's own.
 
-    `model` is the name shared by all files of one model; `labels` names a label map. `input` and
-    `output` are for the card of a fetched file; a language model has none, because its file
-    describes itself. `sha256` is that of the model file, also inside an archive. Without one the
-    entry is unverified, and remains so (`first_seen`) if the hash is that of the first downloaded
-    file. `note` has further remarks, such as guesses.
+    It is fetched from `address` (as a `member` of the archive there), made as `how` describes, or
+    lies at `path`. `model` is the name shared by all files of one model; `labels` names a label
+    map. `input` and `output` are for the card of a fetched file; a language model has none, because
+    its file describes itself. `sha256` is that of the model file, also inside an archive. Without
+    one the entry is unverified, and remains so (`first_seen`) if the hash is that of the first
+    downloaded file. `note` has further remarks, such as guesses.
     """
 
     name: Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
@@ -112,14 +119,20 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 @functools.cache
 def label_maps() -> Mapping[str, tuple[str, ...]]:
-    """Return the names of classes in class order, by the name of the map; an unused class has an empty name."""
+    """Return the names of classes in class order, by the name of the map.
+
+    An unused class has an empty name.
+    """
     return msgspec.toml.decode(
         Path(__file__).with_name("label_maps.toml").read_bytes(), type=dict[str, tuple[str, ...]]
     )
 
 
 def own_file() -> Path:
-    """Return the path of the user's own catalogue: $EDGEMETER_CATALOGUE, else in the agent's home."""
+    """Return the path of the user's own catalogue.
+
+    It is $EDGEMETER_CATALOGUE, else in the agent's home.
+    """
     return Path(
         os.environ.get("EDGEMETER_CATALOGUE") or config.home() / "catalogue.toml"
     ).expanduser()
@@ -151,7 +164,11 @@ def all_entries() -> Mapping[str, CatalogueEntry]:
 
 
 def find_entry(name: str) -> CatalogueEntry:
-    """Return the entry of this name; raises ConfigError as `all_entries`, or if there is none (similar ones are named)."""
+    """Return the entry of this name.
+
+    Raises:
+        ConfigError: as `all_entries`; or there is no such entry (similar ones are named).
+    """
     entries = all_entries()
     if name in entries:
         return entries[name]
@@ -187,7 +204,9 @@ def card_of(entry: CatalogueEntry, sha256: str) -> Card:
 
 
 def change_catalogue(entry: CatalogueEntry) -> None:
-    """Put an entry into the user's own catalogue, replacing one of its name; a lock serialises concurrent changes.
+    """Put an entry into the user's own catalogue, replacing one of its name.
+
+    A lock serialises concurrent changes.
 
     Raises:
         ConfigError: it cannot be read or written.

@@ -1,4 +1,7 @@
-"""The shipped models with their cards, and a folder of them to try commands on; and cards as TOML text."""
+"""The shipped models with their cards, and cards as TOML text.
+
+The models are also written to a folder to try commands on.
+"""
 
 import shutil
 import tempfile
@@ -31,12 +34,19 @@ class ModelFile:
 
 
 def shipped_models() -> list[ModelFile]:
-    """Return the shipped models with their cards, by file name; raises ConfigError if a card cannot be read, or its model is missing."""
+    """Return the shipped models with their cards, by file name.
+
+    Raises:
+        ConfigError: a card cannot be read, or its model is missing.
+    """
     return [find_model(path.with_suffix("")) for path in sorted(SHIPPED_FOLDER.glob("*.toml"))]
 
 
 def shipped_language() -> list[dict[str, str]]:
-    """Return file, precision, sha256 and licence of each file of the shipped language model; none if the installation lacks it."""
+    """Return file, precision, sha256 and licence of each file of the shipped language model.
+
+    There are none if the installation lacks the model.
+    """
     index = LANGUAGE_FOLDER / "language.toml"
     document = parse_toml(index, "index of language models") if index.is_file() else {"files": []}
     return [{**file, "licence": document["licence"]} for file in document["files"]]
@@ -48,7 +58,11 @@ def shipped_files() -> dict[str, Path]:
 
 
 def find_model(model: str | Path) -> ModelFile:
-    """Return the model at this path, or the shipped one of this name; raises ConfigError if there is no such model, or it has no card."""
+    """Return the model at this path, or the shipped one of this name.
+
+    Raises:
+        ConfigError: there is no such model, or it has no card.
+    """
     path = Path(model)
     if not path.is_file():
         path = SHIPPED_FOLDER / path

@@ -69,7 +69,11 @@ def make_edgetpu(base: Path, target: Path, _inputs: MakerInputs) -> ConversionFa
 
 
 def read_coverage(output: str) -> ConversionFacts:
-    """Return the compiler's version, the number of operations on the Edge TPU as far as its output has it, and why others are not."""
+    """Return the compiler's version, and how much of the model runs on the Edge TPU.
+
+    That is the number of operations there, as far as the compiler's output has it, and why others
+    are not.
+    """
     version = _EDGETPU_VERSION.search(output)
     facts: dict[str, str | int | float] = {"edgetpu_compiler": version[1]} if version else {}
     rows = [(row[1], int(row[2]), row[3]) for row in _ROW.finditer(output)]
@@ -124,7 +128,10 @@ def build_engine(base: Path, target: Path, flag: str, jetson: str = JETSON) -> C
 
 
 def _dotted(number: str) -> str:
-    """Return 8502 as 8.5.2 and 100300 as 10.3.0: two digits each below the major version, from version 10 on."""
+    """Return 8502 as 8.5.2 and 100300 as 10.3.0.
+
+    There are two digits each below the major version, from version 10 on.
+    """
     digits = int(number)
     if digits >= 100_000:
         return f"{digits // 10_000}.{digits // 100 % 100}.{digits % 100}"

@@ -1,7 +1,7 @@
-"""Converts one model to several formats: each is made, compared with the source, and written with a card.
+"""Converts one model to several formats.
 
-A ruined file is not written, and an earlier file of its name is removed, so that neither is used by
-mistake.
+Each format is made, compared with the source, and written with a card. A ruined file is not
+written, and an earlier file of its name is removed, so that neither is used by mistake.
 """
 
 import shutil
@@ -144,7 +144,10 @@ class _Converter:
         self._files[step.name] = (target, {**before, **calibration, **facts, "with": tools})
 
     def _calibration_inputs(self, step: ModelFormat) -> Iterator[Array]:
-        """Yield the images to measure ranges on, in the base file's input format; a file of a fixed batch gets copies of one image."""
+        """Yield the images to measure ranges on, in the base file's input format.
+
+        A file of a fixed batch gets copies of one image.
+        """
         source, data = self._request.source, self._request.photos.ranges
         if source.about is None or data is None:
             return
@@ -160,7 +163,10 @@ class _Converter:
             self._report("measuring ranges", index, len(data.items))
 
     def _compare(self, goal: ModelFormat) -> tuple[Parity, str | None]:
-        """Return the parity of the file; if it cannot run here, that of the file it was compiled from, with a note."""
+        """Return the parity of the file, and a note if it cannot run here.
+
+        The parity is that of the file it was compiled from then.
+        """
         try:
             return self._parity(goal), None
         except UnavailableError as error:
@@ -185,7 +191,10 @@ class _Converter:
             return parity.compare(source, conversion, inputs.count, form.precision, self._report)
 
     def _inputs(self, form: ModelFormat | None) -> ParityInputs:
-        """Return the photographs for a file of this format (None: the source), or noise if there are none or the model is unknown."""
+        """Return the photographs for a file of this format (None: the source), or noise.
+
+        It is noise if there are no photographs or the model is unknown.
+        """
         source, data = self._request.source, self._request.photos.compared
         if source.about is not None and data is not None:
             return image_inputs(

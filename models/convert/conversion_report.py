@@ -1,4 +1,7 @@
-"""Request and outcome of a conversion, the card of the file, and the rows for people and for programs."""
+"""Request and outcome of a conversion, the card of the file, and rows for the outcome.
+
+The rows are for people and for programs.
+"""
 
 import math
 from collections.abc import Sequence
@@ -53,7 +56,10 @@ class Conversion:
 
 
 def input_card(about: Card, form: ModelFormat, source_form: str) -> Card:
-    """Return the source's card for a file of this format: same preparation, its own precision and layout."""
+    """Return the source's card for a file of this format.
+
+    It has the same preparation, but its own precision and layout.
+    """
     is_channels_last = form.runtime in ("litert", "edgetpu") and source_form == formats.TORCH
     prepared = (
         msgspec.structs.replace(about.image, layout="NHWC") if is_channels_last else about.input

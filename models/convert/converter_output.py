@@ -42,7 +42,10 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
-    """Suppress the libraries' warnings and logs about their own future, some of which appear on import."""
+    """Suppress the libraries' warnings and logs about their own future.
+
+    Some of these appear on import.
+    """
     level = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:

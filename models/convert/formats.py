@@ -1,4 +1,7 @@
-"""The formats that a model can be converted to: the source format of each, and the function that makes it."""
+"""The formats that a model can be converted to.
+
+Each has its source format, and the function that makes it.
+"""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -104,7 +107,10 @@ def find_format(name: str) -> ModelFormat:
 
 
 def steps_to(start: str, goal: str) -> list[ModelFormat] | None:
-    """Return the formats to make one after the other from `start` (a format or `torch`) to `goal`; None if that is impossible."""
+    """Return the formats to make one after the other from `start` to `goal`.
+
+    `start` is a format or `torch`; the result is None if that is impossible.
+    """
     steps: list[ModelFormat] = []
     at = goal
     while at != start:
@@ -118,7 +124,9 @@ def steps_to(start: str, goal: str) -> list[ModelFormat] | None:
 def unweighted_tail(
     operations: Sequence[tuple[bool, Iterable[Hashable], Iterable[Hashable]]],
 ) -> list[int]:
-    """Return the indices of the operations after the last one with weights: they cost next to nothing, and their values are the outputs.
+    """Return the indices of the operations after the last one with weights.
+
+    They cost next to nothing, and their values are the outputs.
 
     Args:
         operations: in execution order, whether each has weights, its inputs and its outputs.

@@ -40,10 +40,11 @@ def make_fp16(base: Path, target: Path, _inputs: MakerInputs) -> ConversionFacts
 
 @without_warnings()
 def make_int8(base: Path, target: Path, inputs: MakerInputs) -> ConversionFacts:
-    """Write the int8 version: every operation, input and output integer; weights per channel, ranges from the calibration inputs.
+    """Write the int8 version: every operation, input and output is integer.
 
-    If the outputs join values of very different ranges (boxes in pixels, scores of 0..1),
-    operations after the last weights stay float.
+    Weights are per channel, ranges are from the calibration inputs. If the outputs join values of
+    very different ranges (boxes in pixels, scores of 0..1), operations after the last weights stay
+    float.
     """
     from ai_edge_quantizer import qtyping, quantizer, recipe  # noqa: PLC0415 - extra `convert`
 
@@ -79,9 +80,10 @@ def _export(result: Any, target: Path) -> None:
 
 
 def _unlike_tail(model: Path, ranges: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return all operations after the last one with weights, if one of them joins values of very different ranges; else none.
+    """Return all operations after the last one with weights, if they are to stay float.
 
-    Each is its scope, as ai-edge-quantizer names operations: by their outputs.
+    That is so if one of them joins values of very different ranges; else there are none. Each is
+    its scope, as ai-edge-quantizer names operations: by their outputs.
     """
     # It needs the extra `convert`.
     from ai_edge_litert.interpreter import Interpreter, OpResolverType  # noqa: PLC0415
@@ -126,7 +128,11 @@ def _unlike_tail(model: Path, ranges: Mapping[str, Mapping[str, Any]]) -> list[s
 
 
 def _signature(model: Path) -> tuple[str, str]:
-    """Return the names of a LiteRT file's only signature and of its only input; raises ConfigError if it has none, or several."""
+    """Return the names of a LiteRT file's only signature and of its only input.
+
+    Raises:
+        ConfigError: it has none, or several.
+    """
     from ai_edge_litert.interpreter import Interpreter  # noqa: PLC0415 - extra `convert`
 
     signatures = Interpreter(str(model)).get_signature_list()

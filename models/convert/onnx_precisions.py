@@ -1,11 +1,11 @@
-"""From an fp32 ONNX file to fp16, int8 weights and static int8, by ONNX Runtime's own tools; input and outputs stay float32.
+"""From an fp32 ONNX file to fp16, int8 weights and static int8, by ONNX Runtime's own tools.
 
-Static int8 is QDQ: weights per channel, activations with ranges from the calibration images.
-Activations are uint8, as required by ONNX Runtime's kernels for x86: it turns some int8 ones into
-uint8 by itself, and operations that read both compute in float (110 of YOLOX nano's 113
-convolutions, by 1.31.1). Symmetric ones are int8, for TensorRT. If the outputs join several
-tensors, operations after the last weights stay float: boxes in pixels and scores of 0..1 in one
-tensor would share one scale, and the scores would be lost.
+Input and output stay float32. Static int8 is QDQ: weights per channel, activations with ranges from
+the calibration images. Activations are uint8, as required by ONNX Runtime's kernels for x86: it
+turns some int8 ones into uint8 by itself, and operations that read both compute in float (110 of
+YOLOX nano's 113 convolutions, by 1.31.1). Symmetric ones are int8, for TensorRT. If the outputs
+join several tensors, operations after the last weights stay float: boxes in pixels and scores of
+0..1 in one tensor would share one scale, and the scores would be lost.
 """
 
 import tempfile
@@ -78,7 +78,10 @@ def _static_int8(
 
 
 def _prepare(source: Path, folder: Path) -> tuple[Path, Any]:
-    """Return the file and its graph in the quantiser's form: new enough, shapes inferred, operations fused, every node named."""
+    """Return the file and its graph in the quantiser's form.
+
+    It is new enough, its shapes are inferred, its operations are fused, and every node has a name.
+    """
     import onnx.version_converter  # noqa: PLC0415 - extra `convert`
 
     # It needs the extra `convert`.

@@ -43,7 +43,10 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class ParityInputs:
-    """A number of inputs; `open` returns a task that prepares them for a loaded model and scores its outputs."""
+    """The inputs on which a conversion is compared, and their number.
+
+    `open` returns a task that prepares them for a loaded model and scores its outputs.
+    """
 
     count: int
     open: Callable[[Loaded], Task]
@@ -55,7 +58,10 @@ def image_inputs(about: Card, data: Dataset) -> ParityInputs:
 
 
 def noise_inputs(loaded: Loaded, shape: Sequence[int]) -> ParityInputs:
-    """Return seeded noise for a source with one input of this shape, or with the inputs that it declares."""
+    """Return seeded noise for a source.
+
+    The source has one input of this shape, or the inputs that it declares.
+    """
     dtype = np.dtype(loaded.inputs[0].dtype if loaded.inputs else "float32")
     draw = np.random.default_rng(0)
     is_plain = len(loaded.inputs) <= 1 and dtype.kind == "f"
@@ -107,7 +113,10 @@ def _laid_out(array: Array, info: TensorInfo) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class ModelRun:
-    """A file that runs on its inputs one after the other: its runtime, the loaded model, and the task that prepares and scores."""
+    """A file that runs on its inputs one after the other.
+
+    It has its runtime, the loaded model, and the task that prepares and scores.
+    """
 
     runtime: runtimes.Runtime
     loaded: Loaded
@@ -118,7 +127,10 @@ class ModelRun:
         return f"{self.loaded.package} {self.loaded.version}"
 
     def outputs(self, index: int) -> list[list[Array]]:
-        """Return the outputs of each call for an input, unchanged; the task stores their predictions."""
+        """Return the outputs of each call for an input, unchanged.
+
+        The task stores their predictions.
+        """
         calls = []
         for call_inputs in prepared(self.task, index, self.loaded):
             with converter_errors(f"running the model by {self.package}", "leave this format out"):
@@ -207,7 +219,10 @@ class Agreement:
 
     @property
     def snr_db(self) -> float | None:
-        """The lowest signal-to-noise ratio of the outputs, infinite if they are equal; None if it is unknown."""
+        """The lowest signal-to-noise ratio of the outputs, None if it is unknown.
+
+        It is infinite if the outputs are equal.
+        """
         if self.signal is None or self.noise is None:
             return None
         with np.errstate(divide="ignore"):
@@ -226,7 +241,10 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """The comparison of a conversion with its source; accuracies are those of the source and of the conversion, which `runtime` ran."""
+    """The comparison of a conversion with its source.
+
+    Accuracies are those of the source and of the conversion, which `runtime` ran.
+    """
 
     verdict: "ConversionVerdict"
     agreement: Agreement
@@ -286,7 +304,10 @@ def compare(source: ModelRun, other: ModelRun, count: int, precision: str, repor
 
 
 def _can_decode(calls: Sequence[Sequence[Floats]], other_calls: Sequence[Sequence[Floats]]) -> bool:
-    """Return whether a task can decode the second like the first: as many tensors, with as many axes, all finite."""
+    """Return whether a task can decode the second outputs like the first.
+
+    They must be as many tensors, with as many axes, and all finite.
+    """
     axes = [[[part.ndim for part in outputs] for outputs in each] for each in (calls, other_calls)]
     return axes[0] == axes[1] and all(
         bool(np.isfinite(part).all()) for outputs in other_calls for part in outputs
@@ -294,10 +315,10 @@ def _can_decode(calls: Sequence[Sequence[Floats]], other_calls: Sequence[Sequenc
 
 
 def _order(outputs: Sequence[Floats], other_outputs: Sequence[Floats]) -> list[int]:
-    """Return the index of the matching output for each of ours, because converters may change order and names.
+    """Return the index of the matching output for each of ours.
 
-    Among the orders with equal shapes, the one with the smallest differences; if there is none, the
-    given order.
+    Converters may change order and names. Among the orders with equal shapes, the one with the
+    smallest differences; if there is none, the given order.
     """
     plain = list(range(len(other_outputs)))
 
@@ -326,7 +347,10 @@ ConversionState = Literal["ok", "degraded", "ruined", "inconclusive"]
 
 @dataclass(frozen=True, slots=True)
 class ConversionLimits:
-    """The limits of a precision: lost accuracy; common predictions and signal-to-noise ratio below which it is degraded or ruined."""
+    """The limits of a precision, below which a conversion is degraded or ruined.
+
+    They are of lost accuracy, common predictions and signal-to-noise ratio.
+    """
 
     lost: float
     same_ok: float
@@ -364,7 +388,10 @@ def judge_conversion(
     after: float | None,
     better: Better = "higher",
 ) -> ConversionVerdict:
-    """Return the verdict; `before` and `after` are the accuracies of source and conversion, None without ground truth."""
+    """Return the verdict on a conversion.
+
+    `before` and `after` are the accuracies of source and conversion, None without ground truth.
+    """
     limits = LIMITS[precision]
     if agreement.not_finite:
         return ConversionVerdict(

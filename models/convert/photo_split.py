@@ -1,4 +1,7 @@
-"""Splits photographs into those for int8 ranges and those for judging a conversion, without overlap."""
+"""Splits photographs into those for int8 ranges and those for judging a conversion.
+
+No photograph is in both.
+"""
 
 import hashlib
 from collections.abc import Mapping
@@ -23,11 +26,11 @@ class PhotoSplit:
 
 
 def split(calibration: Dataset | None, pictures: Dataset | None) -> PhotoSplit:
-    """Return the photographs for ranges and for the comparison: each gets a half of those that are in both data sets.
+    """Return the photographs for ranges and for the comparison.
 
-    A photograph is identified by its content, not by folder and name, and its half follows from its
-    hash alone. Without `pictures` the calibration images are compared on. If too few would remain,
-    both data sets are used in full.
+    Each gets a half of those that are in both data sets. A photograph is identified by its content,
+    not by folder and name, and its half follows from its hash alone. Without `pictures` the
+    calibration images are compared on. If too few would remain, both data sets are used in full.
     """
     if calibration is None:
         return PhotoSplit(None, pictures, is_apart=True)

@@ -1,4 +1,7 @@
-"""The source file of a conversion, the known facts about its model, and the images to calibrate and compare on."""
+"""The source file of a conversion, with the known facts about its model and images.
+
+The images are to calibrate and to compare on.
+"""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,9 +22,10 @@ from edgemeter.models.convert.converter_output import quiet
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """A model file: its form (a format's name, or `torch`), the loaded model, and its card, None if the model is unknown.
+    """A model file: its form, the loaded model, and its card.
 
-    `guesses` are the basis of the card; `unknown` is why there is none.
+    The form is a format's name, or `torch`; the card is None if the model is unknown. `guesses` are
+    the basis of the card; `unknown` is why there is none.
     """
 
     path: Path
@@ -75,7 +79,10 @@ class ModelSource:
 
 
 def find_source(source: str) -> Path:
-    """Return the file: a path, a name of the catalogue or of a shipped file, or the shipped model's name for its PyTorch file.
+    """Return the file of a conversion's source.
+
+    It is given by a path, by a name of the catalogue or of a shipped file, or by the shipped
+    model's name for its PyTorch file.
 
     Raises:
         ConfigError: there is no such file.
@@ -89,7 +96,11 @@ def find_source(source: str) -> Path:
 
 
 def load_source(path: Path) -> ModelSource:
-    """Return the source, inspected by its own runtime; raises EdgemeterError if the runtime is not installed, or the file is broken."""
+    """Return the source, inspected by its own runtime.
+
+    Raises:
+        EdgemeterError: the runtime is not installed, or the file is broken.
+    """
     name = runtime_for(path)
     runtime = runtimes.create(name)
     try:
@@ -130,7 +141,9 @@ def shipped_scenes() -> Dataset:
 
 
 def open_calibration(source: ModelSource, folder: Path | None, limit: int) -> Dataset | None:
-    """Return the folder's images, at most `limit`; without a folder the shipped scenes for a shipped model, None for another.
+    """Return the folder's images, at most `limit`.
+
+    Without a folder they are the shipped scenes for a shipped model, None for another.
 
     Raises:
         ConfigError: a folder is given for an unknown model, or it cannot be read.

@@ -24,7 +24,10 @@ OPSET = 18
 
 
 class _Plain(nn.Module):  # type: ignore[misc]
-    """A module that returns one tensor or a tuple of tensors, whatever nested lists and dictionaries the inner one returns."""
+    """A module that returns one tensor or a tuple of tensors.
+
+    The inner module may return nested lists and dictionaries.
+    """
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -36,14 +39,20 @@ class _Plain(nn.Module):  # type: ignore[misc]
 
 
 def _for_inference(model: nn.Module) -> nn.Module:
-    """Return the module in evaluation mode; that of an exported program refuses eval(), and is for inference already."""
+    """Return the module in evaluation mode.
+
+    That of an exported program refuses eval(), and is for inference already.
+    """
     for module in model.modules():
         module.training = False
     return model
 
 
 class _ConstantFolder(torch.fx.Transformer):  # type: ignore[misc]
-    """Rebuilds a program with known shapes: everything independent of the input becomes a constant, and a square a product."""
+    """Rebuilds a program with known shapes.
+
+    Everything independent of the input becomes a constant, and a square becomes a product.
+    """
 
     def run_node(self, n: Any) -> Any:
         return (
@@ -116,7 +125,10 @@ def make_litert(base: Path, target: Path, inputs: MakerInputs) -> ConversionFact
 
 @without_warnings()
 def _load_program(model: Path, shape: Sequence[int]) -> tuple[Any, Tensor]:
-    """Return the program in the file (torch.export.ExportedProgram), whose outputs are plain tensors, and an input of this shape for it."""
+    """Return the program in the file, and an input of this shape for it.
+
+    The program is a torch.export.ExportedProgram whose outputs are plain tensors.
+    """
     example = torch.zeros(*shape)
     if pytorch.read_archive(model).kind == "torchscript":
         from torch._export.converter import TS2EPConverter  # noqa: PLC0415 - extra `convert`

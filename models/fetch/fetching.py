@@ -1,4 +1,7 @@
-"""Fetches a model of the catalogue into its folder in the cache: downloaded, extracted from an archive, verified, put in place."""
+"""Fetches a model of the catalogue into its folder in the cache.
+
+It is downloaded, extracted from an archive, verified, and put in place.
+"""
 
 import fcntl
 import lzma
@@ -55,7 +58,9 @@ def local_file(entry: CatalogueEntry) -> Path:
 def fetch(
     entry: CatalogueEntry, report: Tell, *, accepts_unverified: bool = False
 ) -> tuple[Path, str, bool]:
-    """Return the entry's file, its sha256 and whether it was fetched now: if it was missing, or did not match the catalogue.
+    """Return the entry's file, its sha256 and whether it was fetched now.
+
+    It is fetched if it was missing, or did not match the catalogue.
 
     A card is written next to it. An entry that was accepted without a hash is recorded with it:
     later files must match it.
@@ -95,7 +100,10 @@ def fetch(
 
 
 def _download(entry: CatalogueEntry, address: str, path: Path, report: Tell) -> tuple[Path, str]:
-    """Return the verified file, not yet at `path`, and its hash; an interrupted download is continued once, and then by the next fetch."""
+    """Return the verified file, not yet at `path`, and its hash.
+
+    An interrupted download is continued once, and then by the next fetch.
+    """
     part = path.with_name(f".{path.name}.part")
     size_bytes = None if entry.member else entry.size_bytes
     if entry.sha256 is None:
@@ -163,7 +171,11 @@ def _extract(archive: Path, member: str, out: Path, limit_bytes: int) -> None:
 
 
 def _write_card(entry: CatalogueEntry, model: Path, digest: str) -> None:
-    """Write the card, unless it is a language model, or has a card of this very file, which the user may have corrected."""
+    """Write the card of a fetched model.
+
+    A language model gets none, nor does a file with a card of its own, which the user may have
+    corrected.
+    """
     if entry.task == GENERATION:
         return
     # There may be none, or an unreadable one.

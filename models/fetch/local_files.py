@@ -1,4 +1,7 @@
-"""The model files on this machine: shipped, fetched and the user's own, found by name, and verified by their recorded hashes."""
+"""The model files on this machine: shipped, fetched and the user's own.
+
+They are found by name, and verified by their recorded hashes.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +16,9 @@ from edgemeter.models.fetch.fetching import local_file
 
 
 def named_model(name: str) -> Path:
-    """Return the file of the shipped model or entry of this name; the name itself if it can only be a path.
+    """Return the file of the shipped model or entry of this name.
+
+    If the name can only be a path, the name itself is returned.
 
     Raises:
         ConfigError: no model has that name (similar names are listed), or its file is not on this
@@ -36,14 +41,18 @@ def named_model(name: str) -> Path:
 
 
 def known_names() -> list[str]:
-    """Return the names that `named_model` knows: shipped files, then the entries of the catalogue."""
+    """Return the names that `named_model` knows.
+
+    They are those of shipped files, then of the entries of the catalogue.
+    """
     return [*shipped_files(), *all_entries()]
 
 
 def verify_models(names: Sequence[str]) -> list[dict[str, str | None]]:
-    """Return name, path, state (ok, changed or absent), expected and actual hash of the named files, or of all files on this machine.
+    """Return name, path, state, expected and actual hash of the files on this machine.
 
-    A user's own file that is missing counts as absent.
+    They are those of the named files, or of all. A state is ok, changed or absent. A user's own
+    file that is missing counts as absent.
 
     Raises:
         ConfigError: the catalogue cannot be read, or has no such name.

@@ -1,1 +1,4 @@
-"""Installs the agent on running boards over SSH: inspect, copy, install, join, configure, start; a repeated run changes nothing."""
+"""Installs the agent on running boards over SSH.
+
+The steps are inspect, copy, install, join, configure and start; a repeated run changes nothing.
+"""

@@ -1,7 +1,8 @@
-"""Installs the agent on boards, several in parallel: inspect, choose a release, copy it, then run the steps as root there.
+"""Installs the agent on boards, several in parallel.
 
-Every step checks first and changes only what differs, so that a repeated run changes nothing and an
-interrupted one continues.
+The steps are to inspect the board, to choose a release, to copy it, and then to run the steps as
+root there. Every step checks first and changes only what differs, so that a repeated run changes
+nothing and an interrupted one continues.
 """
 
 import contextlib
@@ -75,9 +76,10 @@ class ApplyOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Applying:
-    """The application of the agent to devices; `join_file` makes join.toml with a new token for a device that has not joined.
+    """The application of the agent to devices.
 
-    `ssh_options` are for `ssh -o`.
+    `join_file` makes join.toml with a new token for a device that has not joined. `ssh_options` are
+    for `ssh -o`.
     """
 
     releases: Sequence[ReleaseFile]
@@ -91,7 +93,10 @@ class Applying:
     def to_all(
         self, targets: Sequence[SshTarget], jobs: int, report: ReportStep
     ) -> list[ApplyOutcome]:
-        """Return the outcome of each device, in the order of `targets`; `report` is called from several threads."""
+        """Return the outcome of each device, in the order of `targets`.
+
+        `report` is called from several threads.
+        """
         pool = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="apply")
         try:
             return list(pool.map(partial(self.to_device, report=report), targets))
@@ -197,7 +202,11 @@ class Applying:
 
 
 def read_targets(folder: FleetFolder, selection: str) -> list[SshTarget]:
-    """Return the selected devices with their hosts in fleet.toml; raises ConfigError if there is none, or one has no host."""
+    """Return the selected devices with their hosts in fleet.toml.
+
+    Raises:
+        ConfigError: there is no device, or one has no host.
+    """
     inventory = read(folder.fleet_file)
     with open_registry(folder, read_only=True) as registry:
         names = [device.device for device in select_devices(folder, registry, selection)]
@@ -216,7 +225,10 @@ def read_targets(folder: FleetFolder, selection: str) -> list[SshTarget]:
 
 
 def make_join_file(folder: FleetFolder, device: str) -> str:
-    """Return join.toml for `device`, with a new token, which replaces its last; raises ConfigError as `invite`."""
+    """Return join.toml for `device`, with a new token, which replaces its last.
+
+    It raises ConfigError as `invite`.
+    """
     inventory = read(folder.fleet_file)
     with open_registry(folder) as registry, registry.transaction() as statements:
         return join_file_text(

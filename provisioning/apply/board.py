@@ -104,7 +104,11 @@ class SshTarget:
 
 
 def parse_target(text: str) -> SshTarget:
-    """Return the board at `ssh://[USER@]HOST[:PORT]`, the value of `--on`; raises ConfigError, with the form to write, if it is invalid."""
+    """Return the board at `ssh://[USER@]HOST[:PORT]`, the value of `--on`.
+
+    Raises:
+        ConfigError: the address is invalid; the message has the form to write.
+    """
     if re.match(r"ssh://[^@/]*:[^@]*@", text, re.IGNORECASE):
         raise ConfigError(
             f"--on 'ssh://...@{text.rpartition('@')[2]}': passwords are rejected; use a key "
@@ -119,7 +123,10 @@ def parse_target(text: str) -> SshTarget:
 
 
 class Board(contextlib.AbstractContextManager["Board"]):
-    """Commands on one board over one master connection, which ends with the `with` block; `options` are for `ssh -o` and come first."""
+    """Commands on one board over one master connection, which ends with the `with` block.
+
+    `options` are for `ssh -o` and come first.
+    """
 
     def __init__(
         self, target: SshTarget, options: Sequence[str] = (), sudo_password: str | None = None
@@ -150,7 +157,13 @@ class Board(contextlib.AbstractContextManager["Board"]):
         self._folder.cleanup()
 
     def look(self, root: str) -> BoardFacts:
-        """Return the facts of the board and its releases in `root`; raises UnavailableError if the system is not supported, or as `run`."""
+        """Return the facts of the board and its releases in `root`.
+
+        It also raises as `run`.
+
+        Raises:
+            UnavailableError: the system is not supported.
+        """
         result = self.run(["sh", "-s", "--", root], LOOK.read_bytes())
         self.facts = parse_facts(
             result.stdout,
@@ -161,7 +174,9 @@ class Board(contextlib.AbstractContextManager["Board"]):
     def run(
         self, command: list[str], stdin: bytes | IO[bytes] = b"", timeout_s: float = 60.0
     ) -> subprocess.CompletedProcess[str]:
-        """Return the result of `command` on the board, with `stdin` (bytes, or a file from its position) on its standard input.
+        """Return the result of `command` on the board, with `stdin` on its standard input.
+
+        `stdin` is bytes, or a file that is read from its position.
 
         Raises:
             UnavailableError: the board cannot be reached or refuses the login; the message has the
@@ -187,7 +202,10 @@ class Board(contextlib.AbstractContextManager["Board"]):
         return subprocess.CompletedProcess(command, completed.returncode, output, errors.strip())
 
     def start(self, command: list[str], output: IO[bytes]) -> interrupts.OwnedProcess[bytes]:
-        """Start `command` on the board, with pipes for input and errors; it gets no Ctrl-C of this terminal."""
+        """Start `command` on the board, with pipes for input and errors.
+
+        It gets no Ctrl-C of this terminal.
+        """
         line, pipe = [*self._ssh, "--", self.target.login, shlex.join(command)], subprocess.PIPE
         return interrupts.OwnedProcess(line, stdin=pipe, stdout=output, stderr=pipe)
 
@@ -211,7 +229,12 @@ class Board(contextlib.AbstractContextManager["Board"]):
         )
 
     def check_root(self) -> None:
-        """Check that programs run as root; raises UnavailableError without a permitted sudo, ConfigError without its password."""
+        """Check that programs run as root.
+
+        Raises:
+            UnavailableError: there is no permitted sudo.
+            ConfigError: sudo's password is missing or refused.
+        """
         login = self.target.login
         if self.facts.rights == "none":
             raise UnavailableError(
@@ -268,7 +291,12 @@ class Board(contextlib.AbstractContextManager["Board"]):
         return size_bytes
 
     def copy(self, file: Path, path: str, from_byte: int) -> None:
-        """Copy `file` to `path` on the board from that byte on; raises UnavailableError if it cannot be written, or TransientError."""
+        """Copy `file` to `path` on the board from that byte on.
+
+        Raises:
+            UnavailableError: the file cannot be written.
+            TransientError: the connection was lost, or the file arrived corrupted.
+        """
         size_bytes = file.stat().st_size
         with file.open("rb") as content:
             content.seek(from_byte)

@@ -1,7 +1,7 @@
-"""Brings the agent to a board: a release as one file, and its installer, which builds the environment there.
+"""Brings the agent to a board: a release as one file, and its installer.
 
-`fleet apply` installs a signed release of the fleet permanently; `run --on ssh://` one that is
-given, or built from the local installation.
+The installer builds the environment there. `fleet apply` installs a signed release of the fleet
+permanently; `run --on ssh://` one that is given, or built from the local installation.
 """
 
 import hashlib
@@ -40,7 +40,11 @@ def is_installed(release: ReleaseFile, facts: BoardFacts) -> bool:
 def choose_release(
     releases: Sequence[ReleaseFile], facts: BoardFacts, address: str
 ) -> tuple[ReleaseFile, Interpreter]:
-    """Return the first release that fits, and the interpreter for it; raises UnavailableError, with the remedy, if none does."""
+    """Return the first release that fits, and the interpreter for it.
+
+    Raises:
+        UnavailableError: no release fits; the message has the remedy.
+    """
     pythons = facts.usable_pythons(address)
     for release in releases:
         if release.manifest.arch == facts.arch and (facts.glibc or (0, 0)) >= numbers(
@@ -98,7 +102,10 @@ def _target(facts: BoardFacts, python: Interpreter) -> ReleaseTarget:
 
 
 def copy_release(board: Board, release: ReleaseFile, report: Callable[[str], None]) -> int:
-    """Copy the missing part of a release, if it fits, and return its size in bytes; the installer checks its own space."""
+    """Copy the missing part of a release, if it fits, and return its size in bytes.
+
+    The installer checks its own space.
+    """
     path = f"{board.facts.home}/{STAGED}"
     copied_bytes = board.copied_bytes(release.path, path)
     missing_bytes = release.path.stat().st_size - copied_bytes
@@ -121,5 +128,8 @@ def check_room(facts: BoardFacts, needed_bytes: int) -> None:
 
 
 def install_command(facts: BoardFacts, python: Interpreter) -> list[str]:
-    """Return the command that installs the copied release; it reads the installer from its standard input."""
+    """Return the command that installs the copied release.
+
+    It reads the installer from its standard input.
+    """
     return [python.path, "-", "--release", f"{facts.home}/{STAGED}", "--root", facts.root]

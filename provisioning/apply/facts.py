@@ -1,4 +1,7 @@
-"""The facts of a board, from `look.sh`: system, Pythons, libc, free space, rights, and the releases of the agent."""
+"""The facts of a board, from `look.sh`.
+
+They are system, Pythons, libc, free space, rights, and the releases of the agent.
+"""
 
 import re
 from collections import defaultdict
@@ -26,10 +29,10 @@ class Interpreter:
 
 @dataclass(frozen=True, slots=True)
 class BoardFacts:
-    """The facts of a board; `root` is the folder of releases, `free_bytes` the space below the home folder.
+    """The facts of a board.
 
-    `releases` are the installed versions, with the hash of their manifest; `current` is the running
-    one.
+    `root` is the folder of releases, `free_bytes` the space below the home folder. `releases` are
+    the installed versions, with the hash of their manifest; `current` is the running one.
     """
 
     arch: str
@@ -55,7 +58,11 @@ class BoardFacts:
         )
 
     def usable_pythons(self, address: str) -> list[Interpreter]:
-        """Return the interpreters that the agent runs on; raises UnavailableError, with the remedy at `address`, if there is none."""
+        """Return the interpreters that the agent runs on.
+
+        Raises:
+            UnavailableError: there is none; the message has the remedy at `address`.
+        """
         if self.arch not in {"aarch64", "x86_64"}:
             raise UnavailableError(
                 f"no release fits {self.words}, because runtimes exist for 64-bit "
@@ -85,7 +92,11 @@ class BoardFacts:
 
 
 def parse_facts(text: str, otherwise: str) -> BoardFacts:
-    """Return the facts in the output of `look.sh`; raises UnavailableError, which begins with `otherwise`, if lines are missing."""
+    """Return the facts in the output of `look.sh`.
+
+    Raises:
+        UnavailableError: lines are missing; the message begins with `otherwise`.
+    """
     values: dict[str, list[str]] = defaultdict(list)
     for line in text.splitlines():
         key, _, value = line.partition("=")

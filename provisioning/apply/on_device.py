@@ -1,9 +1,10 @@
-"""Sets up a board as root: the agent's user, its release, units, rules, identity, the owners of its files, and its start.
+"""Sets up a board as root.
 
-`edgemeter fleet apply` sends it over standard input after a line `PLAN = ...`; at a card's first
-boot, `firstboot.sh` passes the plan as an argument. It needs only Python >= 3.10. Each step checks
-first and acts only if something differs, so it may be repeated and interrupted; it prints one JSON
-line per step: its name, its state, and a detail.
+It sets up the agent's user, its release, units, rules and identity, and the owners of its files,
+and starts the agent. `edgemeter fleet apply` sends it over standard input after a line `PLAN =
+...`; at a card's first boot, `firstboot.sh` passes the plan as an argument. It needs only Python >=
+3.10. Each step checks first and acts only if something differs, so it may be repeated and
+interrupted; it prints one JSON line per step: its name, its state, and a detail.
 """
 
 import contextlib
@@ -81,7 +82,10 @@ class LocalDevice:
             raise StepError(f"`{words}` failed: {last_line(completed.stderr or completed.stdout)}")
 
     def put(self, path: Path, content: bytes, mode: int = 0o644) -> bool:
-        """Write `content` to `path`, and return whether it changed; then the agent has to be restarted."""
+        """Write `content` to `path`, and return whether it changed.
+
+        The agent has to be restarted after a change.
+        """
         with contextlib.suppress(FileNotFoundError):
             if path.read_bytes() == content and path.stat().st_mode & 0o777 == mode:
                 return False
@@ -179,7 +183,10 @@ class LocalDevice:
         return ("skipped", self.plan["release"]) if self.plan["is_newer"] else outcome(changed)
 
     def units(self) -> StepResult:
-        """Write the units and udev rules of the release, apply the rules to attached devices, and enable the units."""
+        """Write the units and udev rules of the release, and enable the units.
+
+        The rules are applied to attached devices.
+        """
         changed = ["those of the release"] if self.is_dry and self.plan["install"] else []
         for pattern, folder in (
             ()

@@ -70,7 +70,7 @@ def measure_on_boards(
     folder: Path,
     report: Callable[[str], None],
 ) -> Iterator[RunRecord | EdgemeterError]:
-    """Return an iterator of the runs on each board, one board after the other, and of the errors there.
+    """Return an iterator of the runs on each board, and of the errors there.
 
     Paths of the suite are relative to `folder`; of the settings, `on`, `power` and `release` apply.
 
@@ -144,7 +144,10 @@ def measure(
 def _bring_release(
     board: Board, suite: "BoardSuite", path: Path | None, note: Callable[[str], None]
 ) -> str:
-    """Return the version of the release that measures the suite on the board, and copy it there if it is missing."""
+    """Return the version of the release that measures the suite on the board.
+
+    The release is copied there if it is missing.
+    """
     facts, address = board.facts, board.target.address
     if path is not None:
         release, python = bring.choose_release(
@@ -208,7 +211,10 @@ class BoardSuite:
         self.size_bytes = sum(path.stat().st_size for path in self.folder.iterdir())
 
     def files(self) -> Iterator[tuple[str, int, IO[bytes]]]:
-        """Yield each file with its path below the folder there and its size; the suite comes last, so that a part is not a suite."""
+        """Yield each file with its path below the folder there and its size.
+
+        The suite comes last, so that a part is not a suite.
+        """
         for archive in self._archives:
             with zipfile.ZipFile(archive) as opened:
                 for entry in opened.infolist():
@@ -225,7 +231,10 @@ class BoardSuite:
 
 
 def extras_of(cases: Iterable[Settings], models: Path) -> tuple[str, ...]:
-    """Return the extras that these cases need: runtimes for the models in `models`, and a reader of videos."""
+    """Return the extras that these cases need.
+
+    They are runtimes for the models in `models`, and a reader of videos.
+    """
     offered = set(metadata.metadata("edgemeter").get_all("Provides-Extra") or ())
     extras = set()
     for case in cases:
@@ -292,7 +301,10 @@ class _BoardRun(contextlib.AbstractContextManager["_BoardRun"]):
             self._stderr.close()
 
     def follow(self, suite: BoardSuite) -> None:
-        """Send the suite and report the lines of the run until it ends; Ctrl-C ends it there, a second one ends this."""
+        """Send the suite and report the lines of the run until it ends.
+
+        Ctrl-C ends it there; a second one ends this.
+        """
         # If the board cannot run our program, it prints the reason.
         with (
             contextlib.suppress(BrokenPipeError),

@@ -1,9 +1,10 @@
-"""Runs on a board, by the Python of the copied release: one `edgemeter run` in a folder of its own, which is removed at the end.
+"""Runs on a board, by the Python of the copied release: one `edgemeter run`.
 
-Standard input has the suite as a tar, then a line now and then as a heartbeat. When it ends, or is
-silent for SILENCE_S, the run is ended (SIGINT, then SIGKILL). Standard output has MARK, then the
-output of the run. The folder of a killed process is not locked: the next run removes it. Changed
-settings of the board are restored by the next `edgemeter` there.
+The run is in a folder of its own, which is removed at the end. Standard input has the suite as a
+tar, then a line now and then as a heartbeat. When it ends, or is silent for SILENCE_S, the run is
+ended (SIGINT, then SIGKILL). Standard output has MARK, then the output of the run. The folder of a
+killed process is not locked: the next run removes it. Changed settings of the board are restored by
+the next `edgemeter` there.
 """
 
 import contextlib
@@ -74,7 +75,10 @@ def receive(folder: Path) -> None:
 
 
 def write_settings(path: Path) -> None:
-    """Write the board's names and sensors, and no broker: the results go to the machine that asked."""
+    """Write the board's names and sensors, and no broker.
+
+    The results go to the machine that asked.
+    """
     try:
         settings = config.read()
     except EdgemeterError as error:
@@ -128,7 +132,10 @@ def measure(command: list[str], folder: Path, lock: int) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Run `edgemeter` of this release with these arguments, in a folder with the received files; return its status."""
+    """Run `edgemeter` of this release with these arguments, and return its status.
+
+    It runs in a folder with the received files.
+    """
     os.umask(0o077)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     folder, lock = new_folder(Path.home() / ".cache" / "edgemeter")

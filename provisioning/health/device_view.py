@@ -1,4 +1,7 @@
-"""The table of `edgemeter fleet list` and the sheet of `edgemeter fleet show`, for people and as JSON."""
+"""The table of `edgemeter fleet list` and the sheet of `edgemeter fleet show`.
+
+Both are for people and as JSON.
+"""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,7 @@
-"""The handler for health: stores the devices' reports, in one transaction a poll, as ten thousand devices may reconnect together."""
+"""The handler for health, which stores the devices' reports.
+
+They are stored in one transaction a poll, as ten thousand devices may reconnect together.
+"""
 
 import itertools
 import time
@@ -37,7 +40,10 @@ class FleetHealthHandler:
         self._reports: OrderedDict[tuple[str, type, int | None], DeviceReport] = OrderedDict()
 
     def received(self, message: Message) -> None:
-        """Receive a device's state, health or activity; an emptied topic and the server's own `revoked` are ignored."""
+        """Receive a device's state, health or activity.
+
+        An emptied topic and the server's own `revoked` are ignored.
+        """
         if not message.payload:
             return
         topic = parse_topic(message.topic)

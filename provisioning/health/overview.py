@@ -43,9 +43,10 @@ _CURRENT = f"WHERE state IN {tuple(sorted(IN_FLIGHT))} ORDER BY id"
 
 @dataclass(frozen=True, slots=True)
 class DeviceOverview:
-    """One device: its `state` since when (UTC, by the server's clock), its last reports, its issues, worst first, and its job.
+    """One device: its `state` and since when, its last reports, its issues, and its job.
 
-    `heard` has only plausible reports; others are an issue.
+    The time is UTC, by the server's clock; the worst issue comes first. `heard` has only plausible
+    reports; others are an issue.
     """
 
     device: Device
@@ -57,7 +58,10 @@ class DeviceOverview:
 
 
 def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOverview]:
-    """Return every device, also one that only reports, the most urgent first, then by fleet and name; raises as `read_devices`."""
+    """Return every device, the most urgent first, then by fleet and name.
+
+    A device that only reports is among them. It raises as `read_devices`.
+    """
     bans, presences, taken_over = (
         active_bans(registry, now_ns),
         read_presence(registry),
@@ -102,7 +106,10 @@ def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOve
 
 
 def _believed(presence: Presence, ends_ns: list[int]) -> Presence:
-    """Return the plausible reports of a device: its certificate's end must be that of an issued one."""
+    """Return the plausible reports of a device.
+
+    Its certificate's end must be that of an issued one.
+    """
     end_ns = presence.health.certificate_not_after_ns if presence.health else None
     if (
         presence.health is None

@@ -1,7 +1,7 @@
-"""The state of the fleet's server parts: broker and collectors as last seen by the service, in the registry, for commands to read.
+"""The state of the fleet's server parts in the registry, for commands to read.
 
-Takeovers are read from mosquitto's log, which the fleet's configuration publishes to the service
-alone.
+The parts are broker and collectors, as last seen by the service. Takeovers are read from
+mosquitto's log, which the fleet's configuration publishes to the service alone.
 """
 
 import re
@@ -56,7 +56,10 @@ _CAME = re.compile(r"New client connected from \S+ as (.+) \(p\d+, c\d+, k\d+, u
 
 
 def take_overs(registry: Registry, now_ns: int) -> dict[str, int]:
-    """Return by device how often its own certificate took over its session, each within an hour of the previous one, if unusual."""
+    """Return by device how often its own certificate took over its session, if unusual.
+
+    Each time counts that was within an hour of the previous one.
+    """
     statement = "SELECT device, count FROM take_overs WHERE last_ns >= ? AND count > ?"
     return {
         row["device"]: row["count"]
@@ -65,7 +68,10 @@ def take_overs(registry: Registry, now_ns: int) -> dict[str, int]:
 
 
 def server_issues(folder: FleetFolder, now_ns: int) -> list[str]:
-    """Return which of service, broker and collector is down, with the remedy; without the service the others are unknown."""
+    """Return which of service, broker and collector is down, with the remedy.
+
+    Without the service the others are unknown.
+    """
     if not is_locked(DeviceLock(folder.registry, CLIENT_ID).path):
         return [
             (
@@ -90,7 +96,10 @@ def server_issues(folder: FleetFolder, now_ns: int) -> list[str]:
 
 
 class StatusHandler(FleetHandler):
-    """Notes when the broker and the collectors were present, and bans a board that takes another's client id, or connects all the time."""
+    """Notes when the broker and the collectors were present, and bans boards.
+
+    A board is banned if it takes another's client id, or connects all the time.
+    """
 
     topics = (EVERY_COLLECTOR_STATE, *LOG_TOPICS)
 
@@ -115,7 +124,11 @@ class StatusHandler(FleetHandler):
         self._taken: str | None = None
 
     def received(self, message: Message) -> None:
-        """Receive a collector's state, or a line of the broker's log; raises ConfigError if it is not such a state."""
+        """Receive a collector's state, or a line of the broker's log.
+
+        Raises:
+            ConfigError: it is not such a state.
+        """
         if message.topic in LOG_TOPICS:
             self._read_log(message.payload.decode(errors="replace"))
             return
@@ -126,7 +139,10 @@ class StatusHandler(FleetHandler):
         self._seen_ns[f"collector {name}"] = time.time_ns() if reported.state == "online" else 0
 
     def poll(self, now_ns: int) -> None:
-        """Ban offenders, and store the log's events; every few seconds store which parts are present."""
+        """Ban offenders, and store the log's events.
+
+        Every few seconds, store which parts are present.
+        """
         if self._offenders or self._sessions or not 0 <= now_ns - self._written_ns < WRITE_NS:
             self._written_ns = now_ns
             self._seen_ns["broker"] = now_ns

@@ -1,1 +1,4 @@
-"""The fleet's authority: certificates for broker, services and devices, enrolment, and revocation."""
+"""The fleet's authority: certificates, enrolment, and revocation.
+
+Certificates are for broker, services and devices.
+"""

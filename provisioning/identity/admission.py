@@ -30,7 +30,11 @@ TOKEN_BYTES = 16
 
 
 def check_device_name(device: str, registry: Registry) -> None:
-    """Check a device's name; raises ConfigError if it does not fit into a certificate, is a service's, or the device was revoked."""
+    """Check a device's name.
+
+    Raises:
+        ConfigError: it does not fit into a certificate, is a service's, or the device was revoked.
+    """
     try:
         msgspec.convert(device, type=Name)
     except msgspec.ValidationError as error:
@@ -64,7 +68,9 @@ def invite(
     hours: float,
     now_ns: int,
 ) -> tuple[JoinFile, int]:
-    """Return a join file with a new token, and its expiry (by the server's clock); the device's previous token ends.
+    """Return a join file with a new token, and its expiry (by the server's clock).
+
+    The device's previous token ends.
 
     Raises:
         ConfigError: as `check_device_name`; or the authority's certificate cannot be read.
@@ -95,7 +101,9 @@ def invite(
 
 
 def accept(registry: Registry, statements: Statements, device: str, name: str | None) -> str:
-    """Re-admit a revoked device, end a device's ban, or accept a pending request, under `name` if given; return what was done.
+    """Re-admit a revoked device, end a device's ban, or accept a pending request.
+
+    The request is accepted under `name` if given. Return what was done.
 
     Raises:
         ConfigError: there is no such request, or the name is invalid or taken.
@@ -135,7 +143,9 @@ def accept(registry: Registry, statements: Statements, device: str, name: str | 
 
 
 def revoke(registry: Registry, statements: Statements, device: str, reason: str, fleet: str) -> str:
-    """Revoke a device of the `fleet`, known or not: its certificates and tokens end; or reject a pending request. Return what was done.
+    """Revoke a device of the `fleet`, or reject a pending request; return what was done.
+
+    A revoked device may be known or not; its certificates and tokens end.
 
     Raises:
         ConfigError: no device can have this name, or more than one request matches it.

@@ -1,8 +1,9 @@
-"""The fleet's certificate authority: keys and certificates on the curve P-256, and the list of revoked ones.
+"""The fleet's certificate authority: keys and certificates, and the list of revoked ones.
 
-X.509 is built directly on the library `cryptography`: no maintained library issues device
-certificates and maintains a revocation list that mosquitto reads without a certificate server. All
-certificates are valid from 2020 on: a board without a clock starts in some past year.
+Keys are on the curve P-256. X.509 is built directly on the library `cryptography`: no maintained
+library issues device certificates and maintains a revocation list that mosquitto reads without a
+certificate server. All certificates are valid from 2020 on: a board without a clock starts in some
+past year.
 """
 
 import hashlib
@@ -95,7 +96,10 @@ class Authority:
         self._name = names[0]
 
     def issue(self, common_name: str, now: datetime, names: Iterable[str] = ()) -> KeyPair:
-        """Return a certificate with a new key: for a server with `names` (host names and addresses), or for a client."""
+        """Return a certificate with a new key, for a server or for a client.
+
+        A server has `names` (host names and addresses).
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         return KeyPair(
             _pem(
@@ -107,7 +111,10 @@ class Authority:
     def issue_device(
         self, request: SigningRequest, device: str, serial: str, now_ns: int
     ) -> Certificate:
-        """Return a certificate with the name `device` for the key of the request, whatever name it contains, on the board `serial`."""
+        """Return a certificate with the name `device` for the key of the request.
+
+        Whatever name the request contains is ignored. The certificate is for the board `serial`.
+        """
         certificate = self._sign(
             device,
             request.public_key,
@@ -129,7 +136,10 @@ class Authority:
         )
 
     def revoked_list(self, numbers: Iterable[str], now: datetime, previous: bytes | None) -> bytes:
-        """Return the list (CRL, PEM) of the certificates with these numbers, newer than the `previous` one."""
+        """Return the list (CRL, PEM) of the certificates with these numbers.
+
+        It is newer than the `previous` one.
+        """
         updated = now.replace(microsecond=0) - DATED_BACK
         if previous is not None:
             updated = max(
@@ -151,8 +161,9 @@ class Authority:
         return _pem(builder.sign(self._key, hashes.SHA256()))
 
     def name_hash(self) -> str:
-        """Return the hash of the authority's name by which OpenSSL finds its revocation lists in a folder.
+        """Return the hash of the authority's name.
 
+        OpenSSL finds the authority's revocation lists in a folder by it.
         Source: X509_NAME_hash of OpenSSL 1.0 and newer: SHA-1 of the name in UTF-8, lower case,
         spaces collapsed, without the outer header.
         """
@@ -194,7 +205,11 @@ class Authority:
 
 
 def make_authority(name: str, now: datetime) -> KeyPair:
-    """Return a new authority named `name`; raises UnavailableError if the library is not installed."""
+    """Return a new authority named `name`.
+
+    Raises:
+        UnavailableError: the library is not installed.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     builder = _builder(
         name, _subject(name), key.public_key(), now, AUTHORITY_DAYS, is_authority=True
@@ -208,12 +223,20 @@ def make_key() -> bytes:
 
 
 def public_of(private: bytes) -> bytes:
-    """Return the public half of a private key, PEM; raises ConfigError if it is not a private key."""
+    """Return the public half of a private key, PEM.
+
+    Raises:
+        ConfigError: it is not a private key.
+    """
     return _public_pem(_opened(private).public_key())
 
 
 def checked_public(pem: bytes, path: Path) -> bytes:
-    """Return a public key that can verify releases, PEM as openssl writes it; raises ConfigError if it is invalid, or not on P-256."""
+    """Return a public key that can verify releases, PEM as openssl writes it.
+
+    Raises:
+        ConfigError: it is invalid, or not on P-256.
+    """
     try:
         key = serialization.load_pem_public_key(pem)
     except (ValueError, exceptions.UnsupportedAlgorithm) as error:
@@ -243,7 +266,11 @@ def _common_names(document: Any) -> list[str]:
 
 
 def read_request(pem: str) -> SigningRequest:
-    """Return the parsed CSR; raises ConfigError if it is invalid, was not signed by its own key, or its key is not on P-256."""
+    """Return the parsed CSR.
+
+    Raises:
+        ConfigError: it is invalid, was not signed by its own key, or its key is not on P-256.
+    """
     try:
         request = x509.load_pem_x509_csr(pem.encode())
         key: Any = request.public_key()
@@ -287,7 +314,11 @@ def names_of(certificate: bytes) -> set[str]:
 
 
 def revoked_numbers(listed: bytes) -> set[str]:
-    """Return the numbers of the certificates in a revocation list; raises ConfigError if it is invalid."""
+    """Return the numbers of the certificates in a revocation list.
+
+    Raises:
+        ConfigError: the list is invalid.
+    """
     try:
         return {f"{entry.serial_number:x}" for entry in x509.load_pem_x509_crl(listed)}
     except ValueError as error:
@@ -369,9 +400,9 @@ def _private_pem(key: "ec.EllipticCurvePrivateKey") -> bytes:
 
 
 class ServiceKey:
-    """Signs messages for boards (orders, receipts, answers) with `fleet.key`, which is read on first use.
+    """Signs messages for boards (orders, receipts, answers) with `fleet.key`.
 
-    A renewed key is used after a restart of the service.
+    The key is read on first use. A renewed key is used after a restart of the service.
     """
 
     def __init__(self, folder: FleetFolder) -> None:
@@ -380,7 +411,12 @@ class ServiceKey:
         self._sign: Callable[[bytes], bytes] | None = None
 
     def seal(self, document: bytes) -> bytes:
-        """Return the payload with the signed `document`, JSON; raises ConfigError without a key, UnavailableError without the library."""
+        """Return the payload with the signed `document`, JSON.
+
+        Raises:
+            ConfigError: there is no key.
+            UnavailableError: the library is not installed.
+        """
         if self._sign is None:
             certificate, key = self._folder.certificate("fleet"), self._folder.key("fleet")
             try:

@@ -51,7 +51,11 @@ def authority(folder: FleetFolder) -> Authority:
 
 
 def configuration(folder: FleetFolder, server: ServerEntry) -> str:
-    """Return mosquitto's configuration; raises ConfigError if the folder's name is not possible in it."""
+    """Return mosquitto's configuration.
+
+    Raises:
+        ConfigError: the folder's name is not possible in it.
+    """
     broker = str(folder.broker.absolute())
     if "\n" in broker or broker != broker.strip():
         raise ConfigError(
@@ -79,7 +83,9 @@ def template(name: str) -> str:
 
 
 def renew_list(folder: FleetFolder, registry: Registry, signing: Authority, now: datetime) -> None:
-    """Write the revocation list from the registry at `now`, if it changed, where a running broker finds it.
+    """Write the revocation list from the registry at `now`, if it changed.
+
+    It is written where a running broker finds it.
 
     Raises:
         ConfigError: the existing list is damaged.
@@ -102,11 +108,11 @@ def renew_list(folder: FleetFolder, registry: Registry, signing: Authority, now:
 
 
 def _announce_list(folder: FleetFolder, signing: Authority) -> None:
-    """Give the list one more name in the folder where OpenSSL looks for new lists: HASH.r0, HASH.r1, ...
+    """Give the list one more name in the folder where OpenSSL looks for new lists.
 
-    If a process was killed before this, the next one does it. A hard link always names the same
-    list; a symbolic one that is copied to another machine before the list would name the previous
-    list there.
+    The names are HASH.r0, HASH.r1, ... If a process was killed before this, the next one does it. A
+    hard link always names the same list; a symbolic one that is copied to another machine before
+    the list would name the previous list there.
     """
     name, number = folder.revoked_lists / signing.name_hash(), 0
     with os_error_as(

@@ -47,7 +47,10 @@ ELSEWHERE = (
 
 
 def broker_process(folder: FleetFolder, proc: Path = Path("/proc")) -> int | None:
-    """Return the process id of the broker, None if its pid file names no mosquitto on this machine."""
+    """Return the process id of the broker.
+
+    It is None if the broker's pid file names no mosquitto on this machine.
+    """
     try:
         number = int((folder.broker / "mosquitto.pid").read_text().strip())
         return (
@@ -66,7 +69,10 @@ def raise_limit() -> None:
 
 
 def process_issues(folder: FleetFolder) -> list[str]:
-    """Return which of service and broker may open too few files, and whether the broker runs elsewhere, with the remedy."""
+    """Return the issues of the processes of service and broker, with the remedy.
+
+    They may open too few files, or the broker may run elsewhere.
+    """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     issues = (
         [f"the service may open {limit:,} files only: {_REMEDY}"] if 0 <= limit < FEWEST else []
@@ -86,9 +92,10 @@ def process_issues(folder: FleetFolder) -> list[str]:
 
 
 def resumption_issues(folder: FleetFolder, address: BrokerAddress) -> list[str]:
-    """Return whether the broker resumes TLS sessions, with the remedy: such a client shows no certificate, so no list excludes it.
+    """Return the issue that the broker resumes TLS sessions, with the remedy.
 
-    Each version is tried with two connections; a broker that does not answer resumes nothing.
+    A client that resumes one shows no certificate, so no list excludes it. Each version is tried
+    with two connections; a broker that does not answer resumes nothing.
     """
     if address.scheme != "mqtts":
         return []
@@ -128,7 +135,9 @@ class _Operator(SessionEvents):
 
 
 def end_session(address: BrokerAddress, client_id: str, state: tuple[str, bytes] | None) -> None:
-    """End the session with that client id at the broker, by taking it over; publish the retained `state` (topic, payload) instead.
+    """End the session with that client id at the broker, by taking it over.
+
+    Publish the retained `state` (topic, payload) instead.
 
     Raises:
         UnavailableError: no broker answers.
@@ -163,7 +172,9 @@ class Enforcement:
         self._not_before_s = 0.0
 
     def enforce(self, now: datetime) -> bool:
-        """Apply what is possible now; return whether sessions remain to be ended, because the broker does not answer.
+        """Apply what is possible now; return whether sessions remain to be ended.
+
+        They remain because the broker does not answer.
 
         Raises:
             ConfigError: a file of the fleet is damaged, or the broker refuses the operator.
@@ -200,7 +211,10 @@ class Enforcement:
             devices.put_offline(statements, device, time.time_ns())
 
     def _state_after(self, device: str) -> tuple[str, bytes] | None:
-        """Return the state to retain for a device whose own state is too late: revoked or banned; None for one that may reconnect."""
+        """Return the state to retain for a device: revoked or banned.
+
+        The device's own state is too late. It is None for a device that may reconnect.
+        """
         registered, heard = (
             devices.find(self._registry, device),
             devices.find_presence(self._registry, device),

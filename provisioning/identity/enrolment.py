@@ -1,8 +1,8 @@
-"""Enrolment: decides on certificates by the token, the inventory and the known facts about the board.
+"""Enrolment: decides on certificates.
 
-A name is a label and a board's serial number the identity: the same board with a new key was
-flashed again and keeps its name; the same key on another board is a copied card, which needs its
-own key and name.
+It decides by the token, the inventory and the known facts about the board. A name is a label and a
+board's serial number the identity: the same board with a new key was flashed again and keeps its
+name; the same key on another board is a copied card, which needs its own key and name.
 """
 
 import hashlib
@@ -77,7 +77,10 @@ class Enrolment:
     def with_certificate(
         self, device: str, asking: CertificateRequest, now_ns: int
     ) -> EnrolmentAnswer:
-        """Return the answer to a device with a certificate: a new one, or pending for another board; raises ConfigError as `_read`."""
+        """Return the answer to a device with a certificate.
+
+        It is a new certificate, or pending for another board. It raises ConfigError as `_read`.
+        """
         with self.registry.transaction() as statements:
             registered = devices.find(self.registry, device)
             request, enrolment = _read(
@@ -96,7 +99,10 @@ class Enrolment:
             return self._cloned(statements, registered, enrolment, request)
 
     def confirmed(self, device: str, number: str, now_ns: int) -> None:
-        """End the token and the earlier certificates of a device that has connected with this certificate."""
+        """End the token and the earlier certificates of a device.
+
+        The device has connected with this certificate.
+        """
         with self.registry.transaction() as statements:
             used = next(
                 (
@@ -177,7 +183,10 @@ class Enrolment:
         )
 
     def _held(self, enrolment: EnrolmentRequest, token: EnrolmentToken) -> Certificate | None:
-        """Return the certificate of this board for this key; it may have been accepted under another name than the token's."""
+        """Return the certificate of this board for this key.
+
+        It may have been accepted under another name than the token's.
+        """
         for certificate in certificates.of_key(self.registry, enrolment.key_sha256):
             is_of_claim = (
                 certificate.device == token.device or token.key_sha256 == enrolment.key_sha256
@@ -193,7 +202,10 @@ class Enrolment:
     def _by_decision(
         self, statements: Statements, enrolment: EnrolmentRequest, request: SigningRequest
     ) -> EnrolmentAnswer | None:
-        """Return the answer to a board that waits for a person or was decided on; None for any other, and for another key of it."""
+        """Return the answer to a board that waits for a person or was decided on.
+
+        It is None for any other board, and for another key of it.
+        """
         before = certificates.find_request(self.registry, enrolment.request)
         if before is None:
             return None
@@ -271,7 +283,11 @@ class Enrolment:
         request: SigningRequest,
         device: str,
     ) -> EnrolmentAnswer:
-        """Give the board its name: earlier certificates of that name are revoked, orders are repeated, the board loses any other name."""
+        """Give the board its name, and return the answer with its certificate.
+
+        Earlier certificates of that name are revoked, orders are repeated, and the board loses any
+        other name.
+        """
         now_ns = enrolment.asked_ns
         if enrolment.token_id is not None:
             certificates.bind_token(statements, enrolment.token_id, enrolment.key_sha256)
@@ -313,7 +329,11 @@ class Enrolment:
 def _read(
     asking: CertificateRequest, device: str, fleet: str, now_ns: int, token_id: str | None = None
 ) -> tuple[SigningRequest, EnrolmentRequest]:
-    """Return a parsed request, and its form in the registry; raises ConfigError if its CSR is invalid."""
+    """Return a parsed request, and its form in the registry.
+
+    Raises:
+        ConfigError: its CSR is invalid.
+    """
     request = authority.read_request(asking.csr)
     return request, EnrolmentRequest(
         request=hashlib.sha256(f"{token_id or device} {asking.serial}".encode()).hexdigest(),

@@ -209,7 +209,10 @@ class FleetInit:
                 self._write(path, text.encode(), why)
 
     def _inventory(self) -> FleetFile:
-        """Return fleet.toml, which no option may contradict; if it is absent, a new one with the options."""
+        """Return fleet.toml, which no option may contradict.
+
+        If it is absent, a new one with the options is returned.
+        """
         path = self.folder.fleet_file
         options = {key: value for key, value in self.server.items() if value is not None}
         if not path.exists():

@@ -112,7 +112,12 @@ class FleetServer(HttpServer):
             logger.debug("connection of %s: %s", client_address[0], error)
 
     def answer(self, path: str, body: bytes, certificate: dict[str, Any], address: str) -> bytes:
-        """Return the body of the answer to a POST; raises RequestRefusedError, and ConfigError if the request is invalid."""
+        """Return the body of the answer to a POST.
+
+        Raises:
+            RequestRefusedError: the request is refused.
+            ConfigError: the request is invalid.
+        """
         if not self._allowance.spend(address):
             raise RequestRefusedError(
                 HTTPStatus.TOO_MANY_REQUESTS, "too many requests came from this address"
@@ -134,7 +139,9 @@ class FleetServer(HttpServer):
         return b""
 
     def admitted(self, certificate: dict[str, Any]) -> tuple[str, str]:
-        """Return the device and the number of a certificate (from `getpeercert`), if the device is accepted and not banned.
+        """Return the device and the number of a certificate (from `getpeercert`).
+
+        The device must be accepted and not banned.
 
         Raises:
             RequestRefusedError: it is not, or there is no certificate.
@@ -272,7 +279,10 @@ class _Handler(HttpHandler):
 
 @functools.lru_cache(maxsize=1)
 def _inventory(path: Path, _modified_ns: int, _size_bytes: int) -> FleetFile:
-    """Return fleet.toml, read again only after a change: with thousands of devices that takes a second."""
+    """Return fleet.toml, which is read again only after a change.
+
+    With thousands of devices reading it takes a second.
+    """
     return fleet_file.read(path)
 
 

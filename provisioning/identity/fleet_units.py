@@ -1,4 +1,7 @@
-"""The systemd units of a fleet's server: broker, service and collector, and one target that starts and stops all three."""
+"""The systemd units of a fleet's server.
+
+They are broker, service and collector, and one target that starts and stops all three.
+"""
 
 import os
 import shlex

@@ -1,4 +1,7 @@
-"""The content store: files named by their sha256, written atomically, and removed when nothing refers to them."""
+"""The content store: files named by their sha256, written atomically.
+
+Files are removed when nothing refers to them.
+"""
 
 import contextlib
 import logging
@@ -43,7 +46,12 @@ class ContentStore:
         self._folder = folder
 
     def put(self, source: Path, name: str | None = None) -> Content:
-        """Store a copy of `source`, replacing an existing one; raises ConfigError for it or its name, UnavailableError for the store."""
+        """Store a copy of `source`, replacing an existing one.
+
+        Raises:
+            ConfigError: the source or its name is wrong.
+            UnavailableError: the store cannot be written.
+        """
         return self.put_written(lambda file: file.writelines(pieces(source)), name or source.name)
 
     def put_bytes(self, content: bytes, name: str) -> Content:
@@ -51,7 +59,10 @@ class ContentStore:
         return self.put_written(lambda file: file.write(content), name)
 
     def put_written(self, write: Callable[[BinaryIO], object], name: str) -> Content:
-        """Store what `write` writes to the given file, and return its description for orders; raises as `put`."""
+        """Store what `write` writes to the given file, and return its description for orders.
+
+        It raises as `put`.
+        """
         if re.fullmatch(FILE_NAME, name) is None:
             raise ConfigError(
                 f"{name!r} cannot be the name of content for devices: use letters, digits, dots, "
@@ -85,7 +96,10 @@ class ContentStore:
         return path if _SHA256.fullmatch(sha256) and path.is_file() else None
 
     def collect(self, named: Collection[str], now_ns: int) -> list[str]:
-        """Remove contents that are not in `named`, and unfinished ones, unless they are young; return the removed names."""
+        """Remove contents that are not in `named`, and unfinished ones; return the removed names.
+
+        Young ones are kept.
+        """
         removed = []
         for path in sorted(self._folder.iterdir()) if self._folder.is_dir() else []:
             is_content = _SHA256.fullmatch(path.name) or path.name.startswith(_UNFINISHED)
