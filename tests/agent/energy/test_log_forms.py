@@ -96,7 +96,10 @@ BOARDS = {
 
 
 def test_tegrastats_is_read_behind_any_prefix(energy):
-    """Of `ts`, containers, journals, syslog and shells; the finer stamp counts, over midnight and New Year too."""
+    """Prefixes of `ts`, containers, journals, syslog and shells are read.
+
+    The finer stamp counts, also over midnight and New Year.
+    """
     for name, prefixes in PREFIXED.items():
         with table_row(name):
             result = energy(tegrastats(prefixes))
@@ -104,7 +107,10 @@ def test_tegrastats_is_read_behind_any_prefix(energy):
 
 
 def test_tegrastats_of_every_board_is_read(energy):
-    """With and without units; the sum of rails, where a board has no rail of the whole; two seconds."""
+    """Values with and without units are read over two seconds.
+
+    Rails are added up where a board has no rail of the whole.
+    """
     for name, line in BOARDS.items():
         with table_row(name):
             assert energy(tegrastats(OWN, line)).energy_j == pytest.approx(6)
@@ -140,7 +146,7 @@ MANGLED = {
 
 
 def test_lines_are_read_however_they_were_saved(energy):
-    """Line ends, encodings, colours and what other programs print between them."""
+    """Line ends, encodings, colours and the output of other programs in between do not matter."""
     for name, content in MANGLED.items():
         with table_row(name):
             assert energy(content).energy_j == pytest.approx(3)
@@ -241,7 +247,7 @@ TABLES = {
 
 
 def test_columns_that_are_unmistakable_need_no_option(energy):
-    """By names, units, delimiters and stamps of meters and nvidia-smi."""
+    """Names, units, delimiters and stamps of meters and nvidia-smi identify the columns."""
     for name, content in TABLES.items():
         with table_row(name):
             result = energy(content)
@@ -249,7 +255,7 @@ def test_columns_that_are_unmistakable_need_no_option(energy):
 
 
 def test_a_column_that_is_named_may_be_given_its_unit(energy):
-    """Jtop has no units, and several columns of powers."""
+    """jtop's columns have no units, and several of them are powers."""
     content = (
         "time,uptime,Power CPU,Power TOT\n{0}0,1,9,2000\n{0}0.5,2,9,4000\n{0}1,3,9,2000\n".format(
             "2026-05-22 11:00:0"
@@ -272,7 +278,7 @@ def test_a_column_that_is_named_may_be_given_its_unit(energy):
 
 
 def test_a_window_goes_over_midnight(energy):
-    """A clock of the second day."""
+    """The end of the window is a clock time of the second day."""
     content = "Time,Power(W)\n" + "".join(f"{hour:02}:30:00,2\n" for hour in (21, 22, 23, 0, 1, 2))
     assert energy(content, between=("22:30:00", "01:30:00")).energy_j == pytest.approx(3 * 7200)
 
@@ -336,7 +342,10 @@ UNCLEAR = {
 
 
 def test_what_is_unclear_is_refused_in_one_line_that_names_what_to_do(energy):
-    """Never another number: several columns, other units, numbers that may be two things, lines of two boards."""
+    """An ambiguous log never gives a wrong energy.
+
+    Several columns, other units, ambiguous numbers and lines of two boards are refused.
+    """
     for reason, content in UNCLEAR.items():
         with table_row(reason):
             with pytest.raises((ConfigError, UnavailableError)) as refusal:

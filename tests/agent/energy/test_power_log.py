@@ -23,9 +23,9 @@ def logged(tmp_path):
 
 
 def test_the_energy_is_that_of_trapezoids_and_the_interval_holds_what_lies_between(logged):
-    """5, 7 and 9 W, a second apart: 6 + 8 J; at least 5 + 7, at most 7 + 9.
+    """5, 7 and 9 W, a second apart, are 6 + 8 J: at least 5 + 7 and at most 7 + 9 J.
 
-    Digits: 0.5 mW for 2 s, and 1 ms of 4 W of change, 5 W and 9 W.
+    The digits add 0.5 mW for 2 s and 1 ms of the change of 4 W, of 5 W and of 9 W.
     """
     result = logged(
         *(
@@ -61,7 +61,7 @@ WINDOWS = [
 
 
 def test_a_window_is_cut_out_of_uneven_stamps(logged):
-    """Within a step the power is interpolated; what the log does not hold is not covered, and adds nothing."""
+    """Within a step the power is interpolated; what the log does not cover adds nothing."""
     for between, energy_j, coverage_ratio in WINDOWS:
         with table_row(between, energy_j, coverage_ratio):
             result = logged(*UNEVEN, between=between, time_column="t_s", power_column="power_w")
@@ -71,9 +71,9 @@ def test_a_window_is_cut_out_of_uneven_stamps(logged):
 
 
 def test_nothing_is_counted_where_readings_are_missing(logged):
-    """2 W for 100 s but 5 of them: 190 J of 95 s.
+    """2 W over 100 s, of which 5 s are missing, are 190 J over 95 s.
 
-    Where more than a tenth is missing there is no energy. One that failed leaves no gap.
+    If more than a tenth is missing there is no energy. A failed reading leaves no gap.
     """
     lines = ["t,p", *(f"{second},2" for second in range(101) if not 50 < second < 55)]
     result = logged(*lines, time_column="t", power_column="p")
@@ -92,7 +92,11 @@ def test_nothing_is_counted_where_readings_are_missing(logged):
 
 
 def test_readings_of_one_stamp_are_taken_together(logged):
-    """Twice a second with stamps of whole seconds: means of 3 and 5 W, 4 J; the interval holds 2 to 6 W, and a second of either end."""
+    """Readings with the same whole-second stamp are averaged.
+
+    Two a second give means of 3 and 5 W, which are 4 J; the interval holds 2 to 6 W, and a second
+    at either end.
+    """
     lines = [
         f"06-16-2023 10:45:0{second} {JETSON.format(power_mw)}"
         for second, power_mw in ((0, 2000), (0, 4000), (1, 4000), (1, 6000))
@@ -103,7 +107,7 @@ def test_readings_of_one_stamp_are_taken_together(logged):
 
 
 def test_the_gpus_of_a_log_are_added_up(logged):
-    """100 W for 1 s and 50 W for 1 s, by their index; without it they cannot be told apart."""
+    """100 W and 50 W for 1 s each are added by index; without an index it is refused."""
     lines = [
         f"2026/05/22 11:00:0{second}.000, {index}, {power}"
         for second in (0, 1)
@@ -142,7 +146,7 @@ TABLES = [
 
 
 def test_columns_are_read_by_name_whatever_their_units_and_signs(logged):
-    """2, 4 and 2 W, half a second apart, are 3 J."""
+    """2, 4 and 2 W, half a second apart, are 3 J in every form."""
     for lines, columns in TABLES:
         with table_row(columns, lines[0]):
             result = logged(*lines, time_column=columns[0], power_column=columns[1])
@@ -150,7 +154,10 @@ def test_columns_are_read_by_name_whatever_their_units_and_signs(logged):
 
 
 def test_a_window_is_named_as_the_log_stamps_or_by_the_clock_of_its_first_day(logged):
-    """2 W throughout; a date without a zone is in the log's own, one with a zone is in no log without."""
+    """A date without a zone is in the log's own zone.
+
+    One with a zone is in no log without. The power is 2 W throughout.
+    """
     lines = [f"2026-05-22T{hour}:00:00+02:00,2" for hour in (10, 11, 12)]
     for between in (("10:00", "12:00"), ("2026-05-22 10:00:00", "2026-05-22T10:00:00Z")):
         result = logged("at,w", *lines, between=between, time_column="at", power_column="w")
@@ -170,7 +177,7 @@ def test_a_window_is_named_as_the_log_stamps_or_by_the_clock_of_its_first_day(lo
 
 
 def test_a_window_is_in_the_unit_of_the_stamps(logged):
-    """The column is in ms, and so is what is asked for: 4 W for a second."""
+    """The column and the window are in ms, and 4 W last for a second."""
     lines = [f"{1000 * second},{4 if 10 <= second < 20 else 2}" for second in range(31)]
     assert logged(
         "t_ms,p", *lines, between=("11000", "12000"), time_column="t_ms", power_column="p"
@@ -195,7 +202,7 @@ UNCLEAR = [
 
 
 def test_what_a_log_does_not_show_is_refused(logged):
-    """In one line."""
+    """Each refusal is one line."""
     for lines, between, reason in UNCLEAR:
         with table_row(reason):
             time, power = ("t_s", "power_w") if lines is UNEVEN else ("t", "p")

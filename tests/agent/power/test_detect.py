@@ -25,7 +25,7 @@ TREES = Path(__file__).resolve().parents[2] / "fixtures/power"
 
 
 def test_the_widest_scope_is_chosen_and_reported():
-    """The wall plug before the module's rails; what it was preferred to is named."""
+    """The wall plug is chosen before the module's rails, and the sensor it replaces is named."""
     rows = [
         DetectedSensor("rails", make_description(scope="soc-rails"), None),
         DetectedSensor("plug", make_description(scope="wall-ac"), None),
@@ -44,7 +44,7 @@ def test_the_widest_scope_is_chosen_and_reported():
 
 
 def test_a_replay_is_found_only_when_configured_and_never_chosen(tmp_path, monkeypatch):
-    """It plays a recording; nobody may take it for a meter unasked."""
+    """A replay plays a recording and must not be taken for a meter."""
     monkeypatch.setattr(power, "names", lambda: ["rapl", "replay"])
     assert [sensor.name for sensor in detect_sensors(root=tmp_path)] == ["rapl"]
     path = tmp_path / "trace.json"
@@ -67,20 +67,20 @@ def settings(tmp_path):
 
 
 def test_power_none_opens_no_sensor_and_states_the_reason(settings):
-    """`--power none` was chosen."""
+    """The reason names the option `--power none`."""
     with open_sensors("none", ("replay",), settings) as (sensors, why):
         assert (sensors, why) == ({}, "power was not to be measured (--power none)")
 
 
 def test_what_is_named_goes_before_what_is_usual(settings):
-    """And what is usual before what is found."""
+    """A usual sensor goes before one that is merely found."""
     for names, usual in (("replay", ()), (" replay ,replay", ()), (None, ("replay",))):
         with open_sensors(names, usual, settings) as (sensors, _):
             assert list(sensors) == ["replay"]
 
 
 def test_a_named_sensor_that_is_not_here_ends_the_command(settings):
-    """Before anything is measured; those that were opened before it are closed."""
+    """The command ends before anything is measured, and closes the sensors opened before it."""
     for names in ("replay,shelly", "shelly"):
         with (
             pytest.raises(
@@ -94,7 +94,10 @@ def test_a_named_sensor_that_is_not_here_ends_the_command(settings):
 
 
 def test_a_gain_of_the_user_s_is_applied(settings):
-    """2 W shown are 2.04 W, and the uncertainty is the one that was stated; a gain that is no number is refused."""
+    """With the gain, 2 W shown are 2.04 W, and the uncertainty is the stated one.
+
+    A gain that is no number is refused.
+    """
     settings["replay"] |= {"gain": 1.02, "gain_u_ratio": "0.005"}
     with open_sensors("replay", (), settings) as (sensors, _):
         assert (sensors["replay"].read().power_w, sensors["replay"].describe().gain_u_ratio) == (
@@ -110,7 +113,7 @@ def test_a_gain_of_the_user_s_is_applied(settings):
 
 
 def test_a_gain_multiplies_what_is_shown_and_its_steps_and_no_rail():
-    """Power and energy; without an uncertainty of the user's the driver's stays."""
+    """Power and energy are multiplied; the driver's uncertainty stays if the user states none."""
     reading = Reading(5, power_w=2.0, energy_mj=100.0, rails=(Rail("VDD", 2.0),))
     sensor = power.ConfiguredSensor(
         PlayedSensor(reading, gain_u_ratio=0.05, resolution_w=0.1), gain=1.1
@@ -129,7 +132,10 @@ def test_a_gain_multiplies_what_is_shown_and_its_steps_and_no_rail():
 
 
 def test_what_the_user_states_of_a_sensor_takes_the_place_of_the_driver_s(settings):
-    """How far the gain drifts with temperature, and how late the sensor may be; a sensor without settings states neither."""
+    """The user can state the gain's temperature drift and the sensor's delay.
+
+    A sensor without settings states neither.
+    """
     with open_sensors("replay", (), settings) as (sensors, _):
         description = sensors["replay"].describe()
         assert (description.gain_drift_ratio, description.delay_ms) == (0.0, None)
@@ -151,7 +157,7 @@ def test_what_the_user_states_of_a_sensor_takes_the_place_of_the_driver_s(settin
 
 
 def test_a_sensor_that_no_board_ran_says_so(settings, tmp_path):
-    """Wherever it is described, in a run too; a recording is replayed by what wrote it."""
+    """The warning is in every description of the sensor, but a replay does not repeat it."""
     root = write(tmp_path, json.loads((TREES / "hwmon/tree.json").read_text()))
     (sensor,) = detect_sensors(names=["hwmon"], root=root)
     assert any(warning.startswith("untried on a board") for warning in sensor.description.warnings)
@@ -161,7 +167,10 @@ def test_a_sensor_that_no_board_ran_says_so(settings, tmp_path):
 
 @pytest.fixture
 def rails_only(monkeypatch, tmp_path):
-    """Let a module's rails be the only sensor of this machine: `power.create` gives it a replay of 2 W for `ina3221`."""
+    """Make a module's rails the only sensor of this machine.
+
+    `power.create` gives it a replay of 2 W for `ina3221`.
+    """
     path = tmp_path / "rails.json"
     path.write_text(
         json.dumps({"id": "rails", "scope": "module", "t_s": [0, 1], "power_w": [2, 2]})
@@ -179,7 +188,10 @@ def rails_only(monkeypatch, tmp_path):
 
 @pytest.mark.usefixtures("rails_only")
 def test_a_configured_sensor_that_is_absent_is_named_in_the_record(monkeypatch):
-    """The plug of the configuration does not reply: the rails take its place, and it is named; what nobody configured is not missed."""
+    """If the configured plug does not reply, it is named and the rails replace it.
+
+    A sensor that nobody configured is not reported as missing.
+    """
     monkeypatch.setattr(socket, "create_connection", mock.Mock(side_effect=ConnectionRefusedError))
     plug = {"shelly": {"address": "127.0.0.1:1"}}
     with open_sensors(None, (), plug) as (sensors, why):
@@ -197,7 +209,10 @@ def test_a_configured_sensor_that_is_absent_is_named_in_the_record(monkeypatch):
 
 
 def test_a_blocked_sensor_yields_to_one_that_may_give_an_energy_and_is_named_unless_it_sees_less():
-    """The chip in the supply whose shunt nobody confirmed; beside a plug it would not have been taken anyway."""
+    """A supply chip with an unconfirmed shunt is named when the rails replace it.
+
+    Beside a plug it would not have been taken anyway.
+    """
     blocked = DetectedSensor(
         "ina2xx",
         make_description(scope="board-input", blocked="confirm its shunt"),
@@ -218,7 +233,7 @@ def test_a_blocked_sensor_yields_to_one_that_may_give_an_energy_and_is_named_unl
 
 
 def test_a_misspelt_or_wrongly_typed_key_is_named_with_the_keys_that_exist():
-    """Before anything is measured, with or without the sensor's name on the command line."""
+    """The error comes before anything is measured, even if the command names no sensor."""
     for table, says in [
         ({"adress": "192.0.2.7"}, "'shelly' has no setting 'adress'"),
         ({"address": True}, "address = True in .* is neither text nor number"),
@@ -244,7 +259,10 @@ def test_a_misspelt_or_wrongly_typed_key_is_named_with_the_keys_that_exist():
 
 
 def test_a_counter_shows_how_fast_it_moves_and_no_power_where_it_does_not():
-    """2.5 J in half a second are 5 W; not zero where it stands still, as it may move in coarse steps."""
+    """A counter that gains 2.5 J in half a second shows 5 W.
+
+    One that stands still does not show zero, as it may move in coarse steps.
+    """
     for end_mj, power_w in ((3500.0, 5.0), (1000.0, None)):
         readings = Reading(0, energy_mj=1000.0), Reading(500_000_000, energy_mj=end_mj)
         assert (
@@ -254,7 +272,7 @@ def test_a_counter_shows_how_fast_it_moves_and_no_power_where_it_does_not():
 
 
 def test_a_reading_that_fails_is_shown_with_its_reason():
-    """A list of sensors goes on."""
+    """The list continues with the other sensors."""
     live = read_now("x", PlayedSensor(TransientError("busy")))
     assert (live.power_w, live.error) == (None, "busy")
     assert live.description is not None

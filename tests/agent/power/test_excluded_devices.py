@@ -1,4 +1,4 @@
-"""Facts about `edgemeter.agent.power.excluded_devices`, over sensors as they describe themselves."""
+"""Facts about `edgemeter.agent.power.excluded_devices`, over self-described sensors."""
 
 from edgemeter.agent.energy import per_inference
 from edgemeter.agent.energy.per_inference import EnergyRun
@@ -16,7 +16,7 @@ STORAGE = ("NVMe (nvme0: KIOXIA)", "HAT (Raspberry Pi Ltd M.2 HAT+)")
 
 
 def test_how_the_accelerator_of_a_back_end_is_attached_is_known():
-    """By its name, and by the attached devices where it only names the Edge TPU."""
+    """The backend's name tells, and if it only says Edge TPU, the attached devices tell."""
     for backend, attached, link in [
         ("usb", (), "USB"),
         ("edgetpu", USB, "USB"),
@@ -47,7 +47,10 @@ def test_how_the_accelerator_of_a_back_end_is_attached_is_known():
 
 
 def test_only_what_measures_the_board_s_supply_sees_accelerators():
-    """Rails and processors lie behind the branch to ports and slots; a meter may leave them out too."""
+    """Rails and processors lie behind the branch to ports and slots.
+
+    A meter may leave accelerators out too.
+    """
     for link, excluded_as in [
         ("USB", USB_DEVICES),
         ("PCIe", PCIE_DEVICES),
@@ -63,7 +66,10 @@ def test_only_what_measures_the_board_s_supply_sees_accelerators():
 
 
 def test_a_board_s_own_sensor_gives_no_energy_of_a_run_on_an_accelerator_beside_it():
-    """Beside a Coral or Hailo on USB, PCIe or M.2; a run on the processor of the same board has its energy."""
+    """A Coral or Hailo on USB, PCIe or M.2 is not seen by the board's own sensor.
+
+    A run on the same board's processor has its energy.
+    """
     for link, attached, devices in [
         ("USB", USB, "USB devices"),
         ("PCIe", HAILO, "PCIe and M.2 devices"),
@@ -84,7 +90,10 @@ def test_a_board_s_own_sensor_gives_no_energy_of_a_run_on_an_accelerator_beside_
 
 
 def test_a_drive_or_hat_that_merely_sits_there_is_left_out_by_name():
-    """By the part that holds it, where a sensor names that already, so that a series keeps its kind; a meter in the supply sees all."""
+    """If the sensor already names the part that holds the device, its list stays as it is.
+
+    A series therefore keeps its kind. A meter in the supply sees all.
+    """
     shunt = make_description(scope="module", excludes=("power-supply loss",))
     assert excluded(shunt, STORAGE) == ("power-supply loss", "NVMe drives", "HATs")
     assert excluded(shunt, (*USB, *PCIE, *HAILO)) == (

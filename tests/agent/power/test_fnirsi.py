@@ -35,7 +35,10 @@ def no_pauses(monkeypatch):
 
 
 def hang_up(master, slave, thread):
-    """Close both ends, ours once the thread that reads it has ended: the next test's device gets the same number."""
+    """Close both ends, ours only once the thread that reads it has ended.
+
+    The next test's device gets the same number.
+    """
     os.close(slave)
     thread.join()
     os.close(master)
@@ -43,7 +46,10 @@ def hang_up(master, slave, thread):
 
 @contextmanager
 def device(*packets):
-    """Yield the name of a device that sends `packets` once it was asked to begin, and what it was asked."""
+    """Yield the name of a device that sends `packets` once asked to begin, and its requests.
+
+    The thread that plays the device comes third.
+    """
     master, slave = pty.openpty()
     tty.setraw(slave)
     requests = []
@@ -70,9 +76,10 @@ def waiting_bytes(descriptor):
 
 @contextmanager
 def asked_device(*, answers=1000, swallows=()):
-    """Yield the name of a meter like the FNB48, and its requests: it answers each to go on with one packet, of so many 10 mA.
+    """Yield the name of a meter like the FNB48, and its requests.
 
-    It says what it is when it is asked to begin, and swallows the requests of these places.
+    It answers the n-th request to go on with one packet of n x 10 mA. When it is asked to begin it
+    says what it is, and it swallows the requests at the positions `swallows`.
     """
     master, slave = pty.openpty()
     tty.setraw(slave)
@@ -112,7 +119,7 @@ def hidraw(root, numbers, name):
 
 
 def test_a_meter_that_replies_once_a_request_gets_one_after_each_packet(tmp_path):
-    """FNB48 and C1: with a request a second only one reading in ten would come."""
+    """With one request a second, FNB48 and C1 would give only one reading in ten."""
     with asked_device() as (name, requests), closing(Fnirsi(root=tmp_path)) as sensor:
         hidraw(tmp_path, ("0483", "003B"), name)
         assert sensor.describe().id == "fnirsi:C1"
@@ -124,7 +131,7 @@ def test_a_meter_that_replies_once_a_request_gets_one_after_each_packet(tmp_path
 
 
 def test_a_request_that_was_lost_is_made_again(tmp_path, monkeypatch):
-    """One reading fails; the next one asks, and comes."""
+    """One reading fails, and the next one asks again and succeeds."""
     with asked_device(swallows={3}) as (name, _), closing(Fnirsi(root=tmp_path)) as sensor:
         hidraw(tmp_path, ("0483", "003A"), name)
         assert sensor.read().power_w == pytest.approx(5 * 0.015)
@@ -136,7 +143,7 @@ def test_a_request_that_was_lost_is_made_again(tmp_path, monkeypatch):
 
 
 def test_a_meter_that_sends_by_itself_gets_a_request_once_a_second(tmp_path, monkeypatch):
-    """FNB58 and FNB48S: begun by 0x82 twice, and no request for each packet."""
+    """FNB58 and FNB48S begin after two 0x82 requests and need no request for each packet."""
     now_ns = [0]
     packets = [fnirsi_packet([(5.0, 1.0)] * 4)] * 3
     with (
@@ -170,13 +177,13 @@ def reading_of(*packets):
 
 
 def test_a_packet_is_four_samples():
-    """Their mean power, which is not the product of the means."""
+    """Their mean power is not the product of the mean voltage and current."""
     packet = fnirsi_packet([(5.0, 1.0), (5.0, 3.0), (4.0, 1.0), (6.0, 3.0)])
     assert reading_of(packet, packet).power_w == pytest.approx((5 + 15 + 4 + 18) / 4)
 
 
 def test_a_packet_of_another_form_or_an_impossible_one_gives_no_number(monkeypatch):
-    """A wrong first byte, a cut packet, more than any meter of this kind carries."""
+    """A wrong first byte, a cut packet and more power than any such meter carries are refused."""
     monkeypatch.setattr(fnirsi, "TIMEOUT_S", 0.05)
     valid = fnirsi_packet([(5.0, 1.0)] * 4)
     for packet in (fnirsi_packet([(500.0, 1.0)] * 4), b"\xab" + valid[1:], valid[:-1]):
@@ -185,7 +192,7 @@ def test_a_packet_of_another_form_or_an_impossible_one_gives_no_number(monkeypat
 
 
 def test_a_meter_is_found_by_its_usb_numbers(tmp_path):
-    """Other devices of the same kind, a keyboard for one, are passed over."""
+    """Other devices of the same kind, such as a keyboard, are passed over."""
     with pytest.raises(AbsentError, match="no FNIRSI"):
         Fnirsi(root=tmp_path).describe()
     write(tmp_path, {

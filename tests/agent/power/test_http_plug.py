@@ -34,7 +34,7 @@ def answers(body=b"{}", status=200):
 
 
 def test_the_digest_is_that_of_the_standards_own_example(monkeypatch):
-    """RFC 7616, section 3.9.1."""
+    """The example is in RFC 7616, section 3.9.1."""
     monkeypatch.setattr(
         Digest, "get_cnonce", lambda *_: "f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ"
     )
@@ -58,7 +58,7 @@ def test_the_digest_is_that_of_the_standards_own_example(monkeypatch):
 
 @pytest.mark.parametrize("protect", ["SHA-256", "basic"])
 def test_a_password_is_given_where_it_is_asked_for(protect, password_file):
-    """Once asked, every later request carries it at once."""
+    """Once the meter has asked, every later request carries the password at once."""
     played = answers(b'{"apower": 1}')
     played.protect = protect
     with playing(played):
@@ -72,7 +72,7 @@ def test_a_password_is_given_where_it_is_asked_for(protect, password_file):
 
 
 def test_a_wrong_password_is_reported_and_not_shown(tmp_path, password_file):
-    """Nor does a missing one pass in silence."""
+    """A missing password is reported too."""
     played = answers()
     played.protect, played.password = "SHA-256", "another"
     with playing(played):
@@ -87,7 +87,7 @@ def test_a_wrong_password_is_reported_and_not_shown(tmp_path, password_file):
 
 @pytest.mark.services
 def test_a_slow_meter_is_a_reading_that_failed(monkeypatch):
-    """Its answer is not waited for without end, and does not turn up as that of the next request."""
+    """A late answer is not waited for, nor taken for the answer to the next request."""
     monkeypatch.setattr(http_plug, "TIMEOUT_S", 0.2)
     may_answer = threading.Event()
     played = PlayedMeter(
@@ -103,7 +103,7 @@ def test_a_slow_meter_is_a_reading_that_failed(monkeypatch):
 
 
 def test_a_refusal_is_distinguished_from_a_busy_meter():
-    """And the query, which may hold a password, is not shown."""
+    """The error does not show the query, which may hold a password."""
     for status, error in [(404, UnavailableError), (500, TransientError), (429, TransientError)]:
         with table_row(status):
             with (
@@ -115,7 +115,7 @@ def test_a_refusal_is_distinguished_from_a_busy_meter():
 
 
 def test_an_address_that_was_not_set_is_an_absent_meter():
-    """And one that cannot be used is a mistake in the configuration."""
+    """An address that cannot be used is an error in the configuration."""
     with pytest.raises(AbsentError, match="set address"):
         ask("/", "shelly", "")
     for address in ("https://plug", "http://", "plug:port", "//[", "ftp://plug"):
@@ -124,7 +124,7 @@ def test_an_address_that_was_not_set_is_an_absent_meter():
 
 
 def test_an_unknown_challenge_is_refused():
-    """Rather than answered with something weaker."""
+    """The driver does not answer it with a weaker scheme."""
     with pytest.raises(UnavailableError, match="'SHA-512-256'"):
         login('Digest realm="x", nonce="y", algorithm=SHA-512-256', "the meter", "admin", str)
     with pytest.raises(UnavailableError, match="not known here"):
@@ -143,7 +143,7 @@ CUT = [
 
 
 def test_a_reply_that_is_cut_or_garbled_is_a_reading_that_failed():
-    """In one line, whatever its depth."""
+    """The error is one line, however deep the reply's nesting is."""
     for content in CUT:
         with table_row(content[:20]), pytest.raises(TransientError) as refusal:
             json_object(content, "the meter")
@@ -151,7 +151,7 @@ def test_a_reply_that_is_cut_or_garbled_is_a_reading_that_failed():
 
 
 def test_numbers_may_be_strings_and_nothing_else():
-    """True is no watt, and infinity none either."""
+    """Neither true nor infinity is a number of watts."""
     assert [json_number(value) for value in (1, 2.5, "3.5", " 4")] == [1.0, 2.5, 3.5, 4.0]
     assert [
         json_number(value) for value in (True, None, "", "x", [1], {}, "inf", "nan", float("inf"))
@@ -177,7 +177,7 @@ def answering(kind, document, **settings):
 
 
 def test_the_power_of_every_form_of_reply():
-    """Of one component or the whole device, of all generations; a negative power stays negative."""
+    """All generations are read, by component or whole device, and a negative power stays so."""
     for document, total_w, names in [
         (SWITCH, 25.7, ["channel:0"]),
         ({"ble": {}, "switch:0": SWITCH, "wifi": {"rssi": -50}}, 25.7, ["switch:0"]),
@@ -199,7 +199,7 @@ def test_the_power_of_every_form_of_reply():
 
 
 def test_a_reply_without_a_power_gives_none():
-    """Never zero, and never the last one."""
+    """Neither zero nor the last power is given in its place."""
     for document, error, match in [
         (
             {"id": 0, "source": "init", "output": True, "temperature": {"tC": 30}},
@@ -227,7 +227,7 @@ def test_a_reply_without_a_power_gives_none():
 
 
 def test_one_channel_of_several_is_measured_when_it_is_named():
-    """Without a name all are added up, which is noted."""
+    """Without a name all channels are added up, which is noted."""
     both = {"switch:0": SWITCH, "switch:1": SWITCH | {"apower": 4.3}}
     assert answering(Shelly, both, channel="switch:1").read().power_w == 4.3
     with pytest.raises(ConfigError, match="this device has switch:0, switch:1"):
@@ -250,7 +250,7 @@ def test_one_channel_of_several_is_measured_when_it_is_named():
     ],
 )
 def test_a_device_is_asked_in_the_way_of_its_generation(answers, path):
-    """Found out once, by what it answers."""
+    """The device's generation is found out once, from its reply."""
 
     def answer(path_asked):
         status, document = answers[path_asked]
@@ -268,7 +268,7 @@ def test_a_device_is_asked_in_the_way_of_its_generation(answers, path):
 
 @pytest.mark.captures
 def test_what_real_devices_sent(captures):
-    """As captured; cut replies give no number."""
+    """Captured replies are read, and truncated ones give no number."""
     for name, total_w in [
         ("shelly_switch_getstatus_load_193W.json", 193.5),
         ("shelly_gen1_status_1pm.json", 4711.12),
@@ -294,7 +294,7 @@ def status(power, **energy):
 
 
 def test_the_power_of_every_form_of_a_tasmota_reply():
-    """Status and telemetry, one channel and lists, numbers and strings, old firmware and new."""
+    """Status and telemetry, channels and lists, and old and new firmware are read."""
     for answer, total_w, channels in [
         (status(26), 26.0, 1),
         (status([11, 0, 4.5]), 15.5, 3),
@@ -309,7 +309,7 @@ def test_the_power_of_every_form_of_a_tasmota_reply():
 
 
 def test_a_tasmota_reply_without_a_power_gives_none():
-    """Part of a list is no total."""
+    """An incomplete list does not give a total."""
     for answer, error, match in [
         ({"StatusSNS": {"Time": "x"}}, UnavailableError, "does not measure power"),
         ({"StatusSNS": {"ENERGY": {"Total": 1}}}, UnavailableError, "does not measure power"),
@@ -329,7 +329,7 @@ def test_a_tasmota_reply_without_a_power_gives_none():
 
 
 def test_the_resolution_is_what_the_plug_shows():
-    """Whole watts by default, which is reported with the remedy."""
+    """A plug shows whole watts by default, which is reported with the remedy."""
     for answer, step_w in [
         (status(26), 1.0),
         (status(26.4), 0.1),
@@ -344,7 +344,10 @@ def test_the_resolution_is_what_the_plug_shows():
 
 
 def test_a_plug_is_polled_over_http(tmp_path):
-    """The command it knows is found once, the password goes with each request, and is not shown when it fails."""
+    """The plug's command is found once, and each request carries the password.
+
+    The password is not shown when a request fails.
+    """
     (tmp_path / "password").write_text("se&cret")
 
     def answer(path):

@@ -37,7 +37,10 @@ def _monitor(root, name="ina219", folder=FOLDER, **files):
 
 
 def test_recorded_trees_show_what_they_showed_before(tmp_path):
-    """A current monitor, a meter in a USB-C lead and a graphics card: scope, kind, watts, gain and step."""
+    """Scope, kind, power, gain and step are read for three kinds of devices.
+
+    These are a current monitor, a meter in a USB-C lead and a graphics card.
+    """
     for folder, tree, scope, power_w, gain_u_ratio, step_w in in_folders(
         tmp_path,
         [
@@ -63,7 +66,10 @@ def test_recorded_trees_show_what_they_showed_before(tmp_path):
 
 @pytest.mark.captures
 def test_a_capture_of_a_supply_on_battery_is_read(tmp_path, captures):
-    """Its current flows backwards; the power register of the INA219 has no sign, and says +0.176 W."""
+    """The current flows backwards, so the power is negative.
+
+    The power register of the INA219 has no sign, and reads +0.176 W.
+    """
     command, *numbers = (captures / CAPTURE).read_text().split("\n")
     files = command.partition("{")[2].rstrip("}").split(",")
     sensor = Hwmon(root=_tree(tmp_path, "ina219", **dict(zip(files, numbers, strict=False))))
@@ -75,7 +81,10 @@ def test_a_capture_of_a_supply_on_battery_is_read(tmp_path, captures):
 
 
 def test_a_default_shunt_blocks_until_it_is_confirmed(tmp_path):
-    """10 mOhm is what the driver takes unasked; confirmed it stands, corrected the current is a tenth."""
+    """The driver takes 10 mOhm by default, which blocks the energy until it is confirmed.
+
+    If the shunt is corrected, the current is a tenth.
+    """
     root = _monitor(tmp_path, shunt_resistor=10000)
     assert "shunt_ohm = 0.1" in Hwmon(root=root).describe().blocked
     for shunt_ohm, power_w in (("0.01", 2.45), ("0.1", 0.245)):
@@ -85,7 +94,10 @@ def test_a_default_shunt_blocks_until_it_is_confirmed(tmp_path):
 
 
 def test_a_shunt_that_somebody_set_is_taken(tmp_path):
-    """100 mOhm in the driver: not its default, so the user's; and a device tree that says 10 mOhm means it."""
+    """A driver's 100 mOhm is not its default, so it was set by the user.
+
+    A device tree that states 10 mOhm counts too.
+    """
     assert Hwmon(root=_monitor(tmp_path / "a")).describe().blocked is None
     root = _monitor(tmp_path / "b", shunt_resistor=10000)
     write(root, {f"{FOLDER}/device/of_node/shunt-resistor": struct.pack(">I", 10000)})
@@ -93,7 +105,7 @@ def test_a_shunt_that_somebody_set_is_taken(tmp_path):
 
 
 def test_a_chip_whose_driver_shows_no_shunt_is_blocked_too(tmp_path):
-    """INA238's driver: the device tree's shunt, or the default."""
+    """INA238's driver uses the device tree's shunt or its default."""
     root = _monitor(tmp_path, "ina238", shunt_resistor=None)
     assert "0.01 Ohm" in Hwmon(root=root).describe().blocked
     assert Hwmon(root=root, shunt_ohm="0.002").read().power_w == pytest.approx(2.45 * 5)
@@ -103,7 +115,10 @@ def test_a_chip_whose_driver_shows_no_shunt_is_blocked_too(tmp_path):
 
 
 def test_the_step_is_the_coarser_of_chip_and_driver(tmp_path):
-    """The resolution at 5 V is the larger of the chip's step and of the whole mA that the driver gives."""
+    """The resolution is at least the driver's whole milliamperes at 5 V.
+
+    It is the chip's own step if that is larger.
+    """
     for folder, name, shunt_uohm, current_ma, step_w, gain_u_ratio in in_folders(
         tmp_path,
         [
@@ -127,7 +142,10 @@ def test_the_step_is_the_coarser_of_chip_and_driver(tmp_path):
 
 
 def test_of_several_chips_the_widest_scope_is_read_or_one_is_named(tmp_path):
-    """A monitor in the supply before a graphics card; two monitors are not added up, and their addresses tell them apart."""
+    """A monitor in the supply is chosen before a graphics card.
+
+    Two monitors are not added up, and their addresses tell them apart.
+    """
     (tmp_path / "sys/class/hwmon").mkdir(parents=True)
     for number, (name, address, current_ma) in enumerate(
         (("ina219", "1-0040", 490), ("ina219", "1-0041", 100), ("ina226", "1-0044", 200))
@@ -160,7 +178,7 @@ def test_of_several_chips_the_widest_scope_is_read_or_one_is_named(tmp_path):
 
 
 def test_of_several_powers_of_a_chip_one_is_named(tmp_path):
-    """A power supply: the whole and its rails, by number or label."""
+    """A power supply's total and rails are named by number or label."""
     files = {
         "power1_input": 90000000,
         "power1_label": "power total",
@@ -179,7 +197,7 @@ def test_of_several_powers_of_a_chip_one_is_named(tmp_path):
 
 
 def test_an_unknown_chip_gives_no_energy_until_its_scope_is_configured(tmp_path):
-    """Its watts are shown all the same, negative ones too."""
+    """The chip's power is still shown, even if it is negative."""
     root = _tree(tmp_path, "lm25066", power1_input=12500000)
     assert "set scope" in Hwmon(root=root).describe().blocked
     description = Hwmon(root=root, scope="board-input").describe()
@@ -197,7 +215,7 @@ def test_an_unknown_chip_gives_no_energy_until_its_scope_is_configured(tmp_path)
 
 
 def test_an_energy_counter_is_read_before_the_power_and_may_not_go_back(tmp_path):
-    """Microjoules become millijoules, rescaled by the shunt; one that goes back was reset."""
+    """Microjoules become millijoules, rescaled by the shunt; a counter that falls was reset."""
     for folder, name, settings, energy_mj, offset_u_w in in_folders(
         tmp_path,
         [
@@ -223,7 +241,7 @@ def test_an_energy_counter_is_read_before_the_power_and_may_not_go_back(tmp_path
 
 
 def test_a_counter_without_sign_is_not_used_backwards(tmp_path):
-    """It would count what is given as taken."""
+    """The counter would count energy that is given off as consumed."""
     root = _monitor(tmp_path, "ina228", energy1_input=5_000_000, curr1_input=-100)
     assert Hwmon(root=root).describe().kind == "power"
     _monitor(tmp_path, "ina228", energy1_input=5_000_000)
@@ -235,7 +253,7 @@ def test_a_counter_without_sign_is_not_used_backwards(tmp_path):
 
 
 def test_what_has_a_sensor_of_its_own_or_is_a_battery_is_left_out(tmp_path):
-    """A power supply's chip is known by its device's type, under any name."""
+    """A power supply's chip is recognised by its device's type, under any name."""
     for folder, name, files in in_folders(
         tmp_path,
         [
@@ -250,7 +268,10 @@ def test_what_has_a_sensor_of_its_own_or_is_a_battery_is_left_out(tmp_path):
 
 
 def test_the_intervals_are_read_from_the_driver(tmp_path):
-    """How often it renews its values, and the interval of a mean; a slow chip is read no faster than it measures."""
+    """The driver states its update interval and the interval of its mean.
+
+    A slow chip is read no faster than it measures.
+    """
     assert Hwmon(root=_monitor(tmp_path / "a", update_interval=563)).describe().period_ms == 563
     root = _tree(
         tmp_path / "b",
@@ -267,7 +288,7 @@ def test_the_intervals_are_read_from_the_driver(tmp_path):
 
 
 def test_a_wrong_setting_is_refused_with_its_name():
-    """Before anything is read."""
+    """The setting is refused before anything is read."""
     for settings in [
         {"shunt_ohm": "R100"},
         {"shunt_ohm": "-0.1"},
@@ -279,7 +300,10 @@ def test_a_wrong_setting_is_refused_with_its_name():
 
 
 def test_a_current_at_the_end_of_the_range_is_no_reading(tmp_path):
-    """By the shunt that the driver takes: the last current that can be shown may be any larger one."""
+    """The largest current that can be shown may stand for any larger one.
+
+    The driver's shunt determines that current.
+    """
     for folder, name, shunt_uohm, last_ma in in_folders(
         tmp_path,
         [

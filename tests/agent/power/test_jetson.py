@@ -1,4 +1,7 @@
-"""Facts about the sensors `ina3221`, `ina3221x` and `jetson_thor`: the monitors of JetPack 4 to 7, and the input of a Thor."""
+"""Facts about the sensors `ina3221`, `ina3221x` and `jetson_thor`.
+
+They read the monitors of JetPack 4 to 7, and the input of a Thor.
+"""
 
 import math
 
@@ -28,7 +31,7 @@ def _total_w(root):
 
 
 def test_power_is_voltage_times_current_of_the_input_rail(tmp_path):
-    """5.032 V x 1.096 A; not millivolts for milliwatts, not the shunt voltages, not the sums."""
+    """The power is 5.032 V x 1.096 A; units are right, and shunt voltages and sums are ignored."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO))
     sensor = Ina3221(tmp_path)
     description, reading = sensor.describe(), sensor.read()
@@ -48,7 +51,7 @@ def test_power_is_voltage_times_current_of_the_input_rail(tmp_path):
 
 
 def test_agx_orin_is_not_counted_twice(tmp_path):
-    """VDDQ_VDD2_1V8AO lies inside VIN_SYS_5V0; NC channels are not shown."""
+    """VDDQ_VDD2_1V8AO lies inside VIN_SYS_5V0, and NC channels are not shown."""
     for chip, channels in zip(("hwmon3", "hwmon2"), AGX_ORIN, strict=True):
         write(tmp_path, ina3221(f"{HWMON}/{chip}", channels, shunt_uohm=2000))
     sensor = Ina3221(tmp_path)
@@ -66,7 +69,7 @@ def test_agx_orin_is_not_counted_twice(tmp_path):
 
 
 def test_two_rails_of_the_total_s_name_are_not_guessed_between(tmp_path):
-    """A carrier with a monitor of its own that says VDD_IN too."""
+    """A carrier board may have its own monitor with a rail called VDD_IN."""
     write(
         tmp_path,
         ina3221(f"{HWMON}/hwmon4", ORIN_NANO)
@@ -77,7 +80,10 @@ def test_two_rails_of_the_total_s_name_are_not_guessed_between(tmp_path):
 
 
 def test_a_current_at_the_end_of_the_chip_s_range_is_no_reading(tmp_path):
-    """163.8 mV over the 5 mOhm of an Orin Nano are 32.76 A: what the chip shows there may be any larger current."""
+    """An Orin Nano's chip shows 32.76 A for that current and any larger one.
+
+    This is 163.8 mV over its shunt of 5 mOhm.
+    """
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO))
     sensor = Ina3221(tmp_path)
     assert sensor.read().power_w > 0
@@ -100,7 +106,7 @@ def test_a_slow_chip_is_not_read_faster_than_it_measures(tmp_path):
 
 
 def test_a_rail_of_the_total_that_is_switched_off_is_an_error(tmp_path):
-    """With the way to switch it on; what the file still shows is not taken."""
+    """The error says how to switch the rail on; its old value in the file is not used."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO) | {f"{HWMON}/hwmon4/in1_enable": "0\n"})
     with pytest.raises(
         UnavailableError, match=r"'VDD_IN' is part of the total .*in1_enable.*sudo tee"
@@ -109,7 +115,11 @@ def test_a_rail_of_the_total_that_is_switched_off_is_an_error(tmp_path):
 
 
 def test_a_driver_that_returns_an_error_gives_no_number(tmp_path):
-    """EIO, which /proc/self/mem returns at its beginning: unavailable at first, a failed reading later; elsewhere a warning."""
+    """EIO makes the sensor unavailable at first, and later fails a reading.
+
+    On a rail outside the total it is a warning. The test gets EIO from the beginning of
+    /proc/self/mem.
+    """
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO))
     sensor = Ina3221(tmp_path)
     sensor.describe()
@@ -128,7 +138,7 @@ def test_a_driver_that_returns_an_error_gives_no_number(tmp_path):
 
 
 def test_a_thor_is_left_to_the_sensor_that_sees_its_input(tmp_path):
-    """With its INA238 absent here; without it there is a chip and no total."""
+    """With an INA238 this sensor is absent; without one the chip has no total."""
     write(tmp_path, ina3221(f"{HWMON}/hwmon4", THOR, 2000))
     with pytest.raises(UnavailableError, match="needs VIN") as refusal:
         _total_w(tmp_path)
@@ -142,7 +152,7 @@ def test_a_thor_is_left_to_the_sensor_that_sees_its_input(tmp_path):
 
 @pytest.mark.captures
 def test_the_captured_orin_nano_draws_the_power_of_its_input(captures):
-    """4.984 V x 1.856 A."""
+    """The input draws 4.984 V x 1.856 A."""
     sensor = Ina3221(captures / "jetson/sysfs_orin_nano_tree_partial")
     assert sensor.describe().scope == "module"
     assert sensor.read().power_w == pytest.approx(9.250304)
@@ -153,7 +163,7 @@ NANO = (("POM_5V_IN", 5088, 392), ("POM_5V_GPU", 5080, 24), ("POM_5V_CPU", 5080,
 
 
 def test_the_driver_s_milliwatts_are_the_power(tmp_path):
-    """5088 mV x 392 mA, which the driver cuts to 1994 mW; fresh every 422 ms at worst."""
+    """The driver truncates 5088 mV x 392 mA to 1994 mW, and updates every 422 ms at worst."""
     write(tmp_path, ina3221x(f"{DRIVER_IIO}/6-0040/iio:device0", NANO))
     sensor = Ina3221x(tmp_path)
     description, reading = sensor.describe(), sensor.read()
@@ -196,7 +206,7 @@ def thor(tmp_path):
 
 
 def test_the_input_is_the_total_and_its_rails_lie_inside(thor):
-    """25.686 W out of microwatts; a GPU at -392 mW is shown as it is, and nothing is added."""
+    """The total is 25.686 W, and a GPU rail of -392 mW is shown but not added."""
     description, reading = JetsonThor(thor).describe(), JetsonThor(thor).read()
     assert (description.scope, description.excludes) == ("board-input", ("power-supply loss",))
     assert reading.power_w == pytest.approx(25.686)
@@ -211,7 +221,7 @@ def test_the_input_is_the_total_and_its_rails_lie_inside(thor):
 
 
 def test_a_labelled_input_needs_no_other_evidence(tmp_path):
-    """By a label of the channel or of the chip; one with another label is somebody's own."""
+    """A channel's or chip's label is enough; a chip with another label belongs to somebody else."""
     for name in ("in1_label", "power1_label", "label"):
         root = write(tmp_path / name, INPUT | POWER | {f"{HWMON}/hwmon3/{name}": "VIN\n"})
         assert JetsonThor(root).read().power_w == pytest.approx(25.686)
@@ -224,7 +234,10 @@ def test_a_labelled_input_needs_no_other_evidence(tmp_path):
 
 
 def test_an_ina238_without_a_label_is_a_thor_s_only_on_a_thor(tmp_path):
-    """By the device tree, or the rail that only Thor has; not beside an Orin Nano's, not alone, not one of two."""
+    """A Thor is recognised by its device tree, or by the rail that only Thor has.
+
+    An INA238 beside an Orin Nano's monitor, alone or as one of two is not taken.
+    """
     with pytest.raises(AbsentError):
         JetsonThor(write(tmp_path / "alone", INPUT | POWER)).describe()
     with pytest.raises(AbsentError):
@@ -246,6 +259,6 @@ def test_an_ina238_without_a_label_is_a_thor_s_only_on_a_thor(tmp_path):
 
 
 def test_without_a_power_file_it_is_voltage_times_current(tmp_path):
-    """19.912 V x 1.29 A."""
+    """The power is 19.912 V x 1.29 A."""
     root = write(tmp_path, INPUT | ina3221(f"{HWMON}/hwmon5", THOR))
     assert JetsonThor(root).read().power_w == pytest.approx(19.912 * 1.29)

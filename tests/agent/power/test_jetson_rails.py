@@ -25,7 +25,7 @@ def _rails(**powers_w):
 
 
 def test_each_board_adds_up_its_own_rails_and_no_other():
-    """Powers of two tell every sum apart: nothing is counted twice, nothing left out."""
+    """Powers of two identify each sum, so that no rail is counted twice or left out."""
     for total, names in ALL.items():
         with table_row(total):
             rails = [Rail(name, float(2**index)) for index, name in enumerate(names.split())]
@@ -43,7 +43,7 @@ def test_each_board_adds_up_its_own_rails_and_no_other():
 
 
 def test_without_one_of_its_rails_there_is_no_total():
-    """Each in turn; the message names what is there and what is missing."""
+    """Each rail is removed in turn; the message names the present rails and the missing one."""
     for total, names in ALL.items():
         with table_row(total):
             for missing in total.strip().split("+"):
@@ -54,7 +54,7 @@ def test_without_one_of_its_rails_there_is_no_total():
 
 
 def test_the_device_tree_overrules_a_likeness_of_names(tmp_path):
-    """On a Thor a rail called VDD_IN is not the total that it would be on an Orin Nano."""
+    """A rail called VDD_IN is the total on an Orin Nano but not on a Thor."""
     write(
         tmp_path,
         device_tree(
@@ -72,7 +72,10 @@ def test_the_device_tree_overrules_a_likeness_of_names(tmp_path):
 
 
 def test_a_device_tree_leaves_its_own_board_possible(tmp_path):
-    """With the model alone too, as some recordings have it; an unknown board goes by the names of its rails."""
+    """The model alone is enough, as some recordings have only that.
+
+    An unknown board is recognised by the names of its rails.
+    """
     for folder, model, compatible, total in in_folders(
         tmp_path,
         [
@@ -104,7 +107,10 @@ def test_a_device_tree_leaves_its_own_board_possible(tmp_path):
 
 
 def test_the_usual_steps_are_those_of_shunt_and_voltage():
-    """40 uV over 5 mOhm at 5 V is 40 mW; AGX Orin moves by 400, 400 and 100 mW, which add up in squares; Thor's is not known."""
+    """The step is 40 uV over the shunt, times the voltage: 40 mW for 5 mOhm and 5 V.
+
+    AGX Orin's steps of 400, 400 and 100 mW add up in squares; Thor's step is not known.
+    """
 
     def step_w(*names):
         rails = [Rail(name, 1.0) for name in names]
@@ -120,7 +126,10 @@ def test_the_usual_steps_are_those_of_shunt_and_voltage():
 
 
 def test_a_negative_rail_is_added_as_it_is():
-    """The offset of an idle rail is a step either way: cutting it off at zero would lift the mean."""
+    """Cutting an idle rail's offset off at zero would raise the mean.
+
+    The offset is one step in either direction.
+    """
     rails = _rails(VDD_GPU_SOC=-0.398, VDD_CPU_CV=0.4, VIN_SYS_5V0=3.0)
     assert jetson_rails.total_w(
         jetson_rails.board_of([rail.name for rail in rails]), rails
@@ -128,14 +137,14 @@ def test_a_negative_rail_is_added_as_it_is():
 
 
 def test_a_rail_of_the_total_that_was_not_read_is_no_zero():
-    """A total without one of its rails is a reading that failed, with the name of the rail."""
+    """A total that lacks one of its rails is a failed reading, which names the rail."""
     rails = _rails(VDD_GPU_SOC=1.0, VDD_CPU_CV=None, VIN_SYS_5V0=3.0)
     with pytest.raises(TransientError, match="VDD_CPU_CV"):
         jetson_rails.total_w(jetson_rails.board_of([rail.name for rail in rails]), rails)
 
 
 def test_a_rail_that_shows_what_no_board_draws_is_garbled():
-    """A power beyond the maximum of a rail, positive or negative, is a reading that failed."""
+    """A power beyond the maximum of a rail, positive or negative, is a failed reading."""
     for power_w in [7.16e7, -7.16e7]:
         rails = _rails(VDD_GPU_SOC=1.0, VDD_CPU_CV=power_w, VIN_SYS_5V0=3.0)
         with (
@@ -148,7 +157,7 @@ def test_a_rail_that_shows_what_no_board_draws_is_garbled():
 
 
 def test_parts_beyond_their_whole_raise_a_doubt():
-    """Above a tenth; a Nano whose rails are named in the wrong order shows it so."""
+    """More than a tenth is doubted, as on a Nano whose rails are named in the wrong order."""
 
     def warnings(**powers_w):
         rails = _rails(**powers_w)

@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.agent.power.joulescope`; the maker's library is the real one, without an instrument."""
+"""Facts about `edgemeter.agent.power.joulescope`, with the maker's real library.
+
+No instrument is connected.
+"""
 
 import sys
 from contextlib import closing
@@ -53,7 +56,7 @@ def played(monkeypatch):
 
 
 def test_the_real_library_reports_that_nothing_is_connected():
-    """Its import, its driver, its search for devices; then it is given back."""
+    """The library is imported, starts its driver, searches for devices and is closed again."""
     pytest.importorskip("pyjoulescope_driver")
     with (
         closing(Joulescope()) as sensor,
@@ -68,14 +71,17 @@ def test_the_real_library_reports_that_nothing_is_connected():
 
 
 def test_without_the_library_it_is_absent_and_names_the_extra(monkeypatch):
-    """Most boards have none."""
+    """Most boards do not have the library."""
     monkeypatch.setitem(sys.modules, "pyjoulescope_driver", None)
     with pytest.raises(AbsentError, match=r"pip install 'edgemeter\[joulescope\]'"):
         Joulescope().describe()
 
 
 def test_the_energy_is_the_instruments_own_sum(played, monkeypatch):
-    """Two values half a second apart: joules as mJ, stamped when they came, with the mean power beside."""
+    """Two values half a second apart give joules as mJ and the mean power.
+
+    Each is stamped when it came.
+    """
     clock = iter([1_000, 500_001_000])
     sensor = Joulescope(clock=lambda: next(clock))
     description = sensor.describe()
@@ -102,7 +108,7 @@ def test_the_energy_is_the_instruments_own_sum(played, monkeypatch):
 
 
 def test_the_first_generation_publishes_elsewhere(played, monkeypatch):
-    """JS110: its own statistics, in its own topic."""
+    """A JS110 publishes its own statistics under a topic of its own."""
     monkeypatch.setattr(played, "connected", ("u/js110/002557",))
     with closing(Joulescope()) as sensor:
         assert sensor.describe().gain_u_ratio is None
@@ -110,7 +116,7 @@ def test_the_first_generation_publishes_elsewhere(played, monkeypatch):
 
 
 def test_of_several_instruments_one_must_be_named(played, monkeypatch):
-    """Which one feeds the board nobody can guess."""
+    """Nobody can guess which instrument feeds the board."""
     monkeypatch.setattr(played, "connected", ("u/js220/1", "u/js220/2"))
     with pytest.raises(UnavailableError, match="set device"):
         Joulescope().describe()
@@ -119,7 +125,7 @@ def test_of_several_instruments_one_must_be_named(played, monkeypatch):
 
 
 def test_an_instrument_that_cannot_be_opened_names_the_remedy(played, monkeypatch):
-    """In use by the maker's own program."""
+    """The maker's own program may be using the instrument."""
 
     def refuse(*_):
         message = "jsdrv_open failed 12"
@@ -132,7 +138,7 @@ def test_an_instrument_that_cannot_be_opened_names_the_remedy(played, monkeypatc
 
 
 def test_a_value_that_is_garbled_gives_no_number(played, monkeypatch):
-    """Nor does one in another unit: there is no reading, as if none had come."""
+    """A garbled value or one in another unit gives no reading, as if none had come."""
     monkeypatch.setattr(joulescope, "TIMEOUT_S", 0.01)
     with closing(Joulescope()) as sensor:
         sensor.describe()

@@ -75,7 +75,7 @@ class jtop:
 
 @pytest.fixture
 def service(tmp_path, monkeypatch):
-    """Return a root with jtop's socket, and a module `jtop` that plays its interface with the powers given."""
+    """Return a root with jtop's socket, and a module `jtop` that plays the given powers."""
     folder = tmp_path / "library"
     write(folder, {"jtop.py": MODULE})
     write(tmp_path, {"run/jtop.sock": ""})
@@ -93,7 +93,7 @@ def service(tmp_path, monkeypatch):
 
 
 def test_the_named_total_is_taken_and_never_a_mean(service):
-    """Of an Orin Nano `tot` is the rail VDD_IN."""
+    """On an Orin Nano `tot` is the rail VDD_IN."""
     sensor = Jtop(root=service(ORIN_NANO, ORIN_NANO))
     description, reading = sensor.describe(), sensor.read()
     assert reading.power_w == 6.3
@@ -107,7 +107,7 @@ def test_the_named_total_is_taken_and_never_a_mean(service):
 
 
 def test_an_offline_rail_is_no_zero(service):
-    """Of the total: no reading. Elsewhere: a warning."""
+    """An offline rail of the total fails the reading, and any other one gives a warning."""
     with pytest.raises(UnavailableError, match="VDD_IN"):
         Jtop(root=service({**ORIN_NANO, "tot": rail(0, name="VDD_IN", online=False)})).describe()
     sys.modules.pop("jtop")
@@ -122,7 +122,7 @@ def test_an_offline_rail_is_no_zero(service):
 
 
 def test_a_service_of_another_form_gives_no_number(service):
-    """Of another version."""
+    """Another version of the service may reply in another form."""
     for power in [
         {"rail": {}, "tot": {}},
         {"rail": {"VDD_IN": {"power": "6300"}}, "tot": None},
@@ -133,7 +133,7 @@ def test_a_service_of_another_form_gives_no_number(service):
 
 
 def test_a_running_service_is_read_in_its_own_rhythm(service):
-    """Each reading waits for the next; the period is the service's, whatever was asked for."""
+    """Each reading waits for the next one, so the period is the service's own."""
     later = {**ORIN_NANO, "tot": rail(8100, name="VDD_IN")}
     sensor = Jtop("2.0", service(ORIN_NANO, ORIN_NANO, later))
     assert sensor.describe().period_ms == 500.0
@@ -146,7 +146,7 @@ def test_a_running_service_is_read_in_its_own_rhythm(service):
 
 
 def test_a_service_that_refuses_or_goes_is_reported_with_the_reason(service):
-    """Its own words, in one line, and what to check; no foreign exception."""
+    """The error is one line with the service's own words and what to check."""
     words = (
         "Mismatch version jtop service: [4.2.7] and client: [7.2.2]. Please run:\n\nsudo jtop "
         "--install-service"
@@ -159,7 +159,7 @@ def test_a_service_that_refuses_or_goes_is_reported_with_the_reason(service):
 
 
 def test_a_missing_library_names_how_to_get_it(tmp_path, monkeypatch):
-    """Where the service runs; without a service the sensor is absent, which is no fault."""
+    """This holds where the service runs; without a service the sensor is absent, without fault."""
     monkeypatch.setitem(sys.modules, "jtop", None)
     with pytest.raises(AbsentError, match=r"edgemeter\[jtop\]"):
         Jtop(root=tmp_path).describe()
@@ -170,7 +170,7 @@ def test_a_missing_library_names_how_to_get_it(tmp_path, monkeypatch):
 
 
 def test_an_interval_that_is_none_is_refused():
-    """With its value and the section that holds it."""
+    """The error names the value and the section that holds it."""
     for interval_s in ["0", "often", "nan"]:
         with (
             table_row(interval_s),
@@ -180,7 +180,7 @@ def test_an_interval_that_is_none_is_refused():
 
 
 def test_nothing_else_imports_or_needs_jetson_stats():
-    """It is under the AGPL: one module loads it, by name, and one extra installs it."""
+    """The library is under the AGPL, so one module loads it by name and one extra installs it."""
     loads = re.compile(
         r"""^\s*(?:import|from)\s+jtop\b|import_module\(\s*["']jtop\b""", re.MULTILINE
     )
@@ -203,7 +203,7 @@ def test_nothing_else_imports_or_needs_jetson_stats():
 
 @pytest.mark.captures
 def test_the_captured_reply_gives_the_input_s_present_power(captures, service):
-    """5133 mW of VDD_IN; its mean is 4800. Resolution: 8 mA at 4.936 V."""
+    """VDD_IN draws 5133 mW, not its mean of 4800 mW; the resolution is 8 mA at 4.936 V."""
     power = json.loads((captures / "jetson/jtop_power_orin_nano4gb_jp62.json").read_text())
     sensor = Jtop(root=service(power, power))
     description = sensor.describe()

@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.agent.power.nvml`; the library is played, and the real one is asked where it is installed."""
+"""Facts about `edgemeter.agent.power.nvml`, mostly with a played library.
+
+The real library is asked where it is installed.
+"""
 
 import importlib.util
 import sys
@@ -34,9 +37,9 @@ def _sensor(library, **settings):
 
 
 def test_a_counter_that_contradicts_the_power_is_named_and_not_believed(library):
-    """37 W of 182 W: the power is read instead.
+    """A counter that shows 37 W of 182 W is not used, and the power is read instead.
 
-    A GPU whose power changes while it is looked at, or that is within 5%, is believed.
+    A counter is believed if it is within 5%, or if the power changes during the comparison.
     """
     library.GPU = {"counter", "instant", "averaged"}
     for counted_w, shown_w, kind in [
@@ -60,7 +63,7 @@ def test_a_counter_that_contradicts_the_power_is_named_and_not_believed(library)
 
 
 def test_a_load_that_ends_while_counter_and_power_are_compared_is_no_contradiction(library):
-    """The counter has seen the load of the first tenths of a second, and the power not."""
+    """Only the counter has seen the load of the first tenths of a second."""
     library.GPU = {"counter", "instant"}
 
     def counter(_):
@@ -72,7 +75,7 @@ def test_a_load_that_ends_while_counter_and_power_are_compared_is_no_contradicti
 
 
 def test_a_gpu_is_read_by_the_best_that_it_has(library):
-    """The counter, else the instant power, else the mean of a second."""
+    """The counter is preferred to the instant power, and that to the mean of a second."""
     for gpu, kind, period_ms, power_w in [
         ({"counter", "instant", "averaged"}, "energy", 100.0, None),
         ({"instant", "averaged"}, "power", 100.0, 61.5),
@@ -91,7 +94,7 @@ def test_a_gpu_is_read_by_the_best_that_it_has(library):
 
 
 def test_a_gpu_without_power_is_no_sensor(library):
-    """As on a Jetson, where NVML answers and knows no power."""
+    """On a Jetson NVML answers but has no power."""
     library.GPU = set()
     with closing(Nvml()) as sensor, pytest.raises(AbsentError, match="Jetson"):
         sensor.describe()
@@ -99,7 +102,7 @@ def test_a_gpu_without_power_is_no_sensor(library):
 
 @pytest.mark.usefixtures("library")
 def test_a_gpu_is_chosen_by_number_or_uuid():
-    """And a wrong one is a mistake in the configuration."""
+    """A number or UUID that does not exist is an error in the configuration."""
     with closing(Nvml("GPU-1")) as sensor:
         assert sensor.describe().id.endswith(":GPU-1")
     for gpu in ("7", "GPU-7"):
@@ -108,7 +111,7 @@ def test_a_gpu_is_chosen_by_number_or_uuid():
 
 
 def test_without_driver_or_library_there_is_no_sensor(library, monkeypatch, tmp_path):
-    """Nor below another root."""
+    """Nor is there a sensor below another root."""
     library.FAIL = library.NVMLError_LibraryNotFound("NVML Shared Library Not Found")
     with pytest.raises(AbsentError, match="no NVIDIA driver answers"):
         Nvml().describe()
@@ -120,7 +123,7 @@ def test_without_driver_or_library_there_is_no_sensor(library, monkeypatch, tmp_
 
 
 def test_a_lost_gpu_is_distinguished_from_a_reading_that_failed(library):
-    """The one ends the sensor, the other does not."""
+    """A lost GPU ends the sensor, and a failed reading does not."""
     with closing(Nvml()) as sensor:
         sensor.describe()
         library.FAIL = library.NVMLError("Timeout")
@@ -132,7 +135,7 @@ def test_a_lost_gpu_is_distinguished_from_a_reading_that_failed(library):
 
 
 def test_the_real_library_is_asked():
-    """Where there is no GPU it says so; where there is one it gives a reading."""
+    """It reports that there is no GPU, or it gives a reading."""
     pytest.importorskip("pynvml")
     (sensor_found,) = detect_sensors(names=["nvml"])
     if sensor_found.description is None:
@@ -146,7 +149,7 @@ def test_the_real_library_is_asked():
 
 
 def test_how_late_a_gpus_power_is_at_most_is_described(library):
-    """The mean of a second is up to a second late, an update 100 ms."""
+    """A mean over a second is up to a second late, and an instant value 100 ms."""
     for gpu, delay_ms in (({"averaged"}, 1000.0), ({"instant"}, 100.0)):
         library.GPU = gpu
         with closing(Nvml()) as sensor:

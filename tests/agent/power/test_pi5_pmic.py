@@ -23,7 +23,10 @@ def _sensor(stdout, stderr="", status=0, root="/nowhere"):
 
 
 def test_the_sum_is_of_twelve_products_paired_by_name():
-    """Computed here by hand from the fixture: 3.701 x 0.081 and so on; the numbers in brackets pair nothing."""
+    """The sum equals the fixture's products, computed by hand: 3.701 x 0.081 and so on.
+
+    The numbers in brackets pair nothing.
+    """
     by_hand_w = (
         0.081 * 3.701 + 0.0712 * 3.312 + 0.1604 * 1.7995 + 0.0117 * 1.1015
         + 0 * 0.6055 + 0.1981 * 1.1035 + 0.3101 * 0.8005 + 1.5625 * 0.7562
@@ -46,7 +49,7 @@ def test_early_firmware_calls_a_rail_by_another_name():
 
 
 def test_a_sweep_cut_anywhere_in_its_rails_is_refused():
-    """Also within a number, where what is left still looks like one; by describe for good."""
+    """A number that is cut may still look like one; `describe` refuses the sensor for good."""
     for length in range(40, len(SWEEP) - 90, 37):
         with table_row(length):
             with pytest.raises(TransientError):
@@ -56,7 +59,7 @@ def test_a_sweep_cut_anywhere_in_its_rails_is_refused():
 
 
 def test_a_garbled_line_is_refused():
-    """Another letter, another unit, nothing, another quantity, the same rail twice."""
+    """A wrong letter, unit or quantity, an empty line and a repeated rail are refused."""
     for was, becomes in [
         ("1.56250000A", "1.5625x000A"),
         ("1.56250000A", "1.56250000V"),
@@ -70,7 +73,7 @@ def test_a_garbled_line_is_refused():
 
 
 def test_an_unknown_rail_is_counted_and_reported():
-    """A newer firmware adds one with both, one with a voltage only."""
+    """Newer firmware adds a rail with both values, and one with a voltage only."""
     newer = SWEEP + (
         "  NEW_RAIL_A current(30)=0.50000000A\n  NEW_RAIL_V volt(31)=2.00000000V\n   EXT9V_V "
         "volt(32)=9.00000000V\n"
@@ -82,13 +85,16 @@ def test_an_unknown_rail_is_counted_and_reported():
 
 
 def test_a_low_input_is_reported():
-    """Below 4.63 V the firmware itself warns."""
+    """The firmware itself warns below 4.63 V."""
     (warning,) = _sensor(SWEEP.replace("5.09120000", "4.60120000")).describe().warnings
     assert "4.60 V" in warning
 
 
 def test_an_older_board_refuses_on_stdout_whatever_its_status(tmp_path):
-    """On a Pi 4 there is no such sensor, which is no fault; on a Pi 5 the firmware is too old; elsewhere nobody knows."""
+    """On a Pi 4 there is no such sensor, and on a Pi 5 the firmware is too old.
+
+    The first is no fault; on other boards the reason is unknown.
+    """
     write(tmp_path, {"proc/device-tree/model": b"Raspberry Pi 4 Model B Rev 1.4\0"})
     for status in (0, 255):
         with pytest.raises(AbsentError, match="no power sensor"):
@@ -100,7 +106,7 @@ def test_an_older_board_refuses_on_stdout_whatever_its_status(tmp_path):
 
 
 def test_what_is_no_sweep_is_an_error_that_names_the_remedy():
-    """No group, no command, the output of another command, nothing."""
+    """A missing group or command, another command's output and no output are tested."""
     for stdout, stderr, match in [
         ("VCHI initialization failed\n", "", "usermod -aG video"),
         ("", "VCHI initialization failed\n", "usermod -aG video"),
@@ -119,12 +125,15 @@ def test_what_is_no_sweep_is_an_error_that_names_the_remedy():
     [("pmic_read_adc_edu_idle", 2.2822), ("pmic_read_adc_jfikar_load_10A_core", 10.7999)],
 )
 def test_captured_sweeps_give_the_known_sums(captures, file, power_w):
-    """Sums that others published of the same lines."""
+    """Others have published the sums of the same lines."""
     assert round(_sensor((captures / f"pi/{file}.txt").read_text()).read().power_w, 4) == power_w
 
 
 def test_a_command_that_does_not_start_is_an_error_of_ours():
-    """Absent where there is none; unavailable where it may not be started; a reading that failed where it takes too long."""
+    """A missing command is absent, and one that may not be started is unavailable.
+
+    One that takes too long is a failed reading.
+    """
     for error, raised in [
         (FileNotFoundError(), AbsentError),
         (PermissionError(13, "Permission denied"), UnavailableError),

@@ -42,7 +42,7 @@ def pc(tmp_path):
 
 
 def test_packages_and_memory_add_up_and_cores_do_not(pc):
-    """Core lies inside the package; the mmio zone is the package a second time."""
+    """Core lies inside the package, and the mmio zone is the package a second time."""
     sensor = pc.sensor()
     assert sensor.read().energy_mj == 0
     pc.now_ns = 100_000_000
@@ -59,14 +59,17 @@ def test_packages_and_memory_add_up_and_cores_do_not(pc):
 
 
 def test_sub_zones_inside_their_zone_are_counted_once(pc):
-    """Where the class folder's entries are the zones themselves, dram shows twice: beside its package and in it."""
+    """A dram zone may be listed both beside its package and inside it.
+
+    This is so where the class folder's entries are the zones themselves.
+    """
     base = pc.root / "sys/class/powercap"
     shutil.copytree(base / "intel-rapl:0:1", base / "intel-rapl:0/intel-rapl:0:1")
     assert pc.sensor().describe().id == "rapl:package-0+dram"
 
 
 def test_a_counter_that_wraps_goes_on(pc):
-    """Each zone wraps by its own range."""
+    """Each zone wraps at its own range."""
     pc.set(_0=RANGE_UJ - 100_000, _0_1=0)
     sensor = pc.sensor()
     sensor.read()
@@ -79,7 +82,7 @@ def test_a_counter_that_wraps_goes_on(pc):
 
 
 def test_a_counter_that_was_reset_is_not_taken_for_a_wrap(pc):
-    """From 100 kJ to nearly nothing within 0.1 s would be 1.6 MW."""
+    """A fall from 100 kJ to nearly nothing within 0.1 s would be 1.6 MW."""
     pc.set(_0=100_000_000_000)
     sensor = pc.sensor()
     sensor.read()
@@ -90,7 +93,7 @@ def test_a_counter_that_was_reset_is_not_taken_for_a_wrap(pc):
 
 
 def test_the_platform_counter_is_preferred_while_it_counts(pc):
-    """Psys sees more than the packages: it is taken alone."""
+    """The psys zone sees more than the packages, so it is taken alone."""
     write(pc.root, rapl_zone("intel-rapl:2", "psys", 7_000_000))
     sensor = pc.sensor(lambda: pc.set(_0=1_100_000, _2=7_300_000))
     description = sensor.describe()
@@ -102,7 +105,7 @@ def test_the_platform_counter_is_preferred_while_it_counts(pc):
 
 
 def test_a_dead_platform_counter_gives_way_to_the_packages(pc):
-    """Psys stands still, or counts less than the packages inside it, on many machines."""
+    """On many machines psys stands still, or counts less than the packages inside it."""
     write(pc.root, rapl_zone("intel-rapl:2", "psys", 7_000_000))
     assert pc.sensor(lambda: pc.set(_0=1_100_000)).describe().id == "rapl:package-0+dram"
     pc.set(_0=1_000_000)
@@ -112,7 +115,7 @@ def test_a_dead_platform_counter_gives_way_to_the_packages(pc):
 
 
 def test_a_machine_without_counters_is_reported(tmp_path):
-    """A virtual machine; and one whose only zone is of another kind."""
+    """A virtual machine has none, and a machine's only zone may be of another kind."""
     with pytest.raises(UnavailableError, match="virtual machine"):
         Rapl(tmp_path).describe()
     write(tmp_path, rapl_zone("intel-rapl-mmio:0", "package-0", 1))
@@ -121,7 +124,7 @@ def test_a_machine_without_counters_is_reported(tmp_path):
 
 
 def test_a_counter_that_garbles_fails_once_and_one_that_goes_is_gone(pc):
-    """No number: the next read may have one. No file: the sensor is gone."""
+    """Without a number the next read may succeed; without the file the sensor is gone."""
     sensor = pc.sensor()
     sensor.read()
     pc.set(_0="garbage")

@@ -22,7 +22,7 @@ def _write(tmp_path, **document):
 
 
 def test_a_recording_is_played_from_its_start_and_again(tmp_path):
-    """Interpolated between its points, in a loop, on the clock that it is given."""
+    """It is interpolated between its points and repeated, on the given clock."""
     clock = _Clock()
     sensor = ReplaySensor(
         _write(tmp_path, scope="module", t_s=[50, 51, 53], power_w=[2.0, 4.0, 8.0]), clock=clock
@@ -36,7 +36,10 @@ def test_a_recording_is_played_from_its_start_and_again(tmp_path):
 
 
 def test_a_recording_names_its_sensor(tmp_path):
-    """Its identity is kept, marked as a replay; what it does not state is unknown, and its spacing is its period."""
+    """The sensor's identity is kept, marked as a replay; what is not stated is unknown.
+
+    The spacing of the points is the period.
+    """
     path = _write(
         tmp_path,
         id="ina226",
@@ -59,7 +62,7 @@ def test_a_recording_names_its_sensor(tmp_path):
 
 
 def test_a_csv_needs_its_scope_from_the_configuration(tmp_path):
-    """Columns by name, others ignored; a figure without a scope must not be."""
+    """Columns are found by name and others ignored; a figure must have a scope."""
     path = tmp_path / "trace.csv"
     path.write_text("t_s,volt_v,power_w\n0,5,3.5\n0.1,5,3.6\n")
     assert ReplaySensor(str(path), scope="wall-ac").describe().scope == "wall-ac"
@@ -72,7 +75,11 @@ def test_a_csv_needs_its_scope_from_the_configuration(tmp_path):
 
 
 def test_what_is_no_recording_is_refused_by_name(tmp_path):
-    """Empty, cut off, one point, times that stand still or go back, no numbers, wrong columns or keys."""
+    """Empty, truncated and malformed files are refused.
+
+    So are a single point, times that stand still or go back, values that are no numbers, and wrong
+    columns or keys.
+    """
     for content in [
         "",
         "{not json",

@@ -16,7 +16,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_text_and_numbers_lose_what_the_kernel_puts_around_them(tmp_path):
-    """Line ends, and the NUL of a device tree."""
+    """Line ends and the NUL of a device tree are removed."""
     (tmp_path / "name").write_bytes(b"ina3221\n\0")
     (tmp_path / "value").write_text(" -42\n")
     assert sysfs.read_text(tmp_path / "name") == "ina3221"
@@ -24,7 +24,7 @@ def test_text_and_numbers_lose_what_the_kernel_puts_around_them(tmp_path):
 
 
 def test_what_is_absent_is_distinguished_from_what_may_not_be_read(tmp_path):
-    """A missing file, one below a file, and one that is closed."""
+    """A missing file, a path below a file and a file without permission are tested."""
     (tmp_path / "file").write_text("1")
     for path in (tmp_path / "absent", tmp_path / "file/below"):
         with pytest.raises(AbsentError, match=re.escape(str(path))):
@@ -36,7 +36,7 @@ def test_what_is_absent_is_distinguished_from_what_may_not_be_read(tmp_path):
 
 
 def test_a_driver_that_gives_no_value_now_may_give_one_later(tmp_path, monkeypatch):
-    """Disabled channels, parts of the chip that are off."""
+    """A channel may be disabled, or a part of the chip switched off."""
     (tmp_path / "in1_input").write_text("1")
 
     def refuse(*_):
@@ -48,7 +48,7 @@ def test_a_driver_that_gives_no_value_now_may_give_one_later(tmp_path, monkeypat
 
 
 def test_what_is_no_whole_number_is_a_reading_that_failed(tmp_path):
-    """With what stood there."""
+    """The error shows the text that was read."""
     for content in [
         "",
         "12.5",
@@ -69,7 +69,10 @@ def test_what_is_no_whole_number_is_a_reading_that_failed(tmp_path):
 
 @pytest.mark.services
 def test_a_number_whose_driver_was_reloaded_is_opened_again(tmp_path):
-    """A process stands for the driver: what it leaves behind gives errors for ever; without another there is one clear error."""
+    """Files of an unloaded driver give errors for ever, so the path is opened again.
+
+    If it does not exist any more there is one clear error. A process stands for the driver.
+    """
     file = sysfs.NumberFile(tmp_path / "in1_input")
     for number in (300, 301):
         with Popen(["sleep", "60"]) as process:
@@ -85,7 +88,7 @@ def test_a_number_whose_driver_was_reloaded_is_opened_again(tmp_path):
 
 
 def test_chips_come_in_the_order_of_their_numbers(tmp_path):
-    """10 after 9; what is no chip is left out."""
+    """Chip 10 comes after chip 9, and what is no chip is left out."""
     write(
         tmp_path,
         {
@@ -98,7 +101,7 @@ def test_chips_come_in_the_order_of_their_numbers(tmp_path):
 
 
 def test_an_empty_name_is_none_and_an_old_driver_has_it_in_its_device(tmp_path):
-    """Before Linux 3.13 the name stood below device/."""
+    """Before Linux 3.13 the name was below device/."""
     write(
         tmp_path,
         {"sys/class/hwmon/hwmon0/name": "\n", "sys/class/hwmon/hwmon1/device/name": "ina219\n"},
@@ -107,7 +110,7 @@ def test_an_empty_name_is_none_and_an_old_driver_has_it_in_its_device(tmp_path):
 
 
 def test_a_shunt_is_microohms_big_endian(tmp_path):
-    """0x000186a0 is 0.1 Ohm."""
+    """The bytes 0x000186a0 are 0.1 Ohm."""
     write(
         tmp_path,
         {

@@ -18,7 +18,7 @@ def meter(blocks):
 
 
 def test_a_block_is_read_by_the_scale_of_its_model():
-    """Ten times finer on the UM25C: taken for another, it would show a hundredth of the power."""
+    """UM25C's scale is ten times finer; a wrong scale would show a hundredth of the power."""
     for model, digit_v, digit_a, name in [
         (0x09C9, 0.001, 0.0001, "UM25C"),
         (0x0963, 0.01, 0.001, "UM24C"),
@@ -34,7 +34,11 @@ def test_a_block_is_read_by_the_scale_of_its_model():
 
 
 def test_a_block_that_is_garbled_gives_no_number():
-    """Of another model, its power not its voltage times its current, or all zeros or ones, with and without its model."""
+    """A block of another model or with inconsistent power is refused.
+
+    So is one of all zeros or ones, with and without its model. Power is consistent if it is voltage
+    times current.
+    """
     model = um25c_block()[:2]
     empty = [bytes(130), b"\xff" * 130, model + bytes(128), model + b"\xff" * 128]
     for block in [um25c_block(watts=9.9), um25c_block(model=0x1234), *empty]:
@@ -48,7 +52,7 @@ def test_a_block_that_is_garbled_gives_no_number():
 
 
 def test_a_meter_is_asked_over_its_port():
-    """A real terminal: each reading asks once; a block that stays out is a reading that failed."""
+    """Each reading asks once over a real terminal; a missing block is a failed reading."""
     blocks = [um25c_block(), um25c_block(5.0, 1.0), um25c_block()[:60], um25c_block(5.0, 2.0)]
     with meter(blocks) as port, closing(Um25c(port.name)) as sensor:
         description = sensor.describe()
@@ -61,7 +65,7 @@ def test_a_meter_is_asked_over_its_port():
 
 
 def test_an_absent_port_is_distinguished_from_one_that_may_not_be_opened(tmp_path):
-    """The first is no fault; a file is no port."""
+    """A missing port is no fault, and a plain file is no port."""
     with pytest.raises(AbsentError, match="set port"):
         Um25c().describe()
     with pytest.raises(AbsentError, match="bind the meter"):
@@ -73,7 +77,7 @@ def test_an_absent_port_is_distinguished_from_one_that_may_not_be_opened(tmp_pat
 
 
 def test_an_unplugged_meter_is_unavailable():
-    """A cable that is pulled while the sensor reads."""
+    """The cable is pulled while the sensor reads."""
     with meter([um25c_block()]) as port, closing(Um25c(port.name)) as sensor:
         assert sensor.read().power_w > 0
         port.unplug()

@@ -36,7 +36,10 @@ def profiled(*arguments):
 
 @pytest.mark.services
 def test_every_operator_ran_once_an_inference():
-    """The plain and the profiled queries are counted, no operator is lost, and coverage is a ratio of what was timed."""
+    """All queries are counted, no operator is lost, and coverage is a ratio of timed work.
+
+    The queries are the plain and the profiled ones.
+    """
     document = profiled(FIXTURES / "onnx.onnx")
     assert (document["queries"], document["package"]) == (QUERIES, "onnxruntime")
     assert [row["calls"] for row in document["operators"]] == [QUERIES, QUERIES]
@@ -51,7 +54,10 @@ def test_every_operator_ran_once_an_inference():
 
 @pytest.mark.realdata
 def test_litert_names_each_operator_of_a_real_model(realdata):
-    """MobileNet v1 with the builtin kernels: its 31 operators as its graph holds them; with XNNPACK, its kernels."""
+    """MobileNet v1's 31 operators are listed as in its graph with the builtin kernels.
+
+    With XNNPACK its kernels are listed.
+    """
     model = realdata / "models" / "mobilenet_v1_0.25_128_quant.tflite"
     document = profiled(model, "--backend", "builtin", "--by", "type")
     calls = {row["type"]: row["calls"] / QUERIES for row in document["operators"]}
@@ -72,7 +78,10 @@ def test_litert_names_each_operator_of_a_real_model(realdata):
 @pytest.mark.services
 @pytest.mark.parametrize("backend", ["xnnpack", "cpu-compiled"])
 def test_a_litert_model_with_a_signature_has_each_operator_once_an_inference(backend):
-    """Of it the library writes no event of the interpreter's: all inferences were one, and operators took thousands of percent."""
+    """The library writes no interpreter events for such a model.
+
+    All inferences used to be counted as one, so that operators took thousands of percent.
+    """
     document = profiled(SHIPPED, "--backend", backend)
     assert {row["calls"] for row in document["operators"]} == {QUERIES}
     assert document["coverage_ratio"] <= 1
@@ -80,7 +89,7 @@ def test_a_litert_model_with_a_signature_has_each_operator_once_an_inference(bac
 
 @pytest.mark.software_gpu
 def test_an_accelerator_that_the_profiler_does_not_see_is_refused():
-    """LiteRT's profiler compiles for the CPU: its operators are no GPU's."""
+    """LiteRT's profiler compiles for the CPU, so its operators are not a GPU's."""
     result = edgemeter(
         "models", "profile", SHIPPED, "--backend", "gpu,cpu", VK_ICD_FILENAMES=str(software_gpu())
     )
@@ -93,7 +102,10 @@ def test_an_accelerator_that_the_profiler_does_not_see_is_refused():
 
 @pytest.mark.services
 def test_what_cannot_be_profiled_is_one_line(tmp_path):
-    """The exit status tells wrong usage from failure; where the library crashes the process that profiles is reported by its signal."""
+    """The exit status distinguishes wrong usage from a failure.
+
+    If the library crashes, the profiling process is reported by its signal.
+    """
     for name, status, message in (
         ("replay.replay.json", 1, "'replay'"),
         ("onnx_opset99.onnx", 2, "opset 99"),

@@ -17,7 +17,10 @@ def op(name, start_us, duration_us, thread=0):
 
 
 def test_an_operator_does_not_count_what_it_called():
-    """A loop's time goes to what ran inside it, at any depth and in any order; neighbours, other threads and made-up starts keep theirs."""
+    """A loop's time goes to what ran inside it, at any depth and in any order.
+
+    Neighbours, other threads and estimated starts keep their times.
+    """
     events = [
         op("loop", 0, 100), op("conv", 10, 50), op("kernel", 20, 30), op("add", 60, 20),
         op("after", 100, 10), op("elsewhere", 10, 40, 2),
@@ -39,7 +42,11 @@ def test_an_operator_does_not_count_what_it_called():
 
 
 def test_medians_shares_and_coverage():
-    """By hand: conv1 takes 0.3, 0.5 and 0.4 ms, add 0.2, 0 and 0.2 in two calls each, of inferences of 1 ms: 50, 50 and 60% are covered."""
+    """The figures equal those computed by hand.
+
+    conv1 takes 0.3, 0.5 and 0.4 ms, add 0.2, 0 and 0.2 ms in two calls each, of inferences of 1 ms:
+    50, 50 and 60% are covered.
+    """
     adds = [op("add", start, 100) for start in (600, 700, 2600, 2700)]
     inferences = [inference(1000 * number, 990) for number in range(3)]
     events = [
@@ -62,7 +69,7 @@ def test_medians_shares_and_coverage():
 
 
 def test_one_disturbed_inference_does_not_rank():
-    """By its sum the mean would take 67% of the time; in 10 of 11 inferences it takes 4%."""
+    """A sum would give the Mean operator 67% of the time; in 10 of 11 inferences it takes 4%."""
     events, at_us = [], 0
     for number in range(11):
         mean_us = 20_000 if number == 4 else 40
@@ -80,7 +87,7 @@ def test_one_disturbed_inference_does_not_rank():
 
 
 def test_what_is_not_in_the_table_is_summed_up_below_it():
-    """The rows below the top, the time in no operator, and what the profiler costs."""
+    """The remaining rows, the time in no operator and the profiler's cost are stated."""
     operators, covered_ms = ranked(
         [op(f"x{number}", number * 100, 90 - number) for number in range(20)], 3.2, by_type=False
     )

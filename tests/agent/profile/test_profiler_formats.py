@@ -87,7 +87,7 @@ def test_onnx_events_are_those_of_the_recorded_runs():
 
 
 def test_a_profile_that_holds_nothing_is_no_profile():
-    """Garbled, empty, or of the warm-up only."""
+    """A garbled, empty or warm-up-only profile is refused."""
     for text, message in [
         (b"", "cannot be read"),
         (b'[{"cat": "Node", "name": "x_kernel_time"}]', "cannot be read"),
@@ -100,7 +100,10 @@ def test_a_profile_that_holds_nothing_is_no_profile():
 
 
 def test_litert_events_of_any_size_are_read():
-    """What stands behind the first four fields grew from version to version; the last four bytes may be left unwritten."""
+    """Fields after the first four grew from version to version.
+
+    The last four bytes may be left unwritten.
+    """
     for written, event_bytes in product([0, 4], [88, 104, 120]):
         with table_row(event_bytes, written):
             events = [(8 * n, 1 << n % 5, 1000 * n, 10 + n) for n in range(1, 30)]
@@ -122,7 +125,10 @@ def test_litert_events_of_any_size_are_read():
 
 
 def test_litert_durations_without_a_start_follow_each_other():
-    """XNNPACK's operators are laid out from the start of their inference; what is no operator is left out."""
+    """XNNPACK's operators are laid out from the start of their inference.
+
+    Events that are no operators are left out.
+    """
     raw = [
         RawEvent("LiteRT::Run[buffer registration]", 1, 5000, 20),
         RawEvent("invoke", 16, 5100, 100),
@@ -149,7 +155,7 @@ def test_litert_durations_without_a_start_follow_each_other():
 
 
 def test_litert_without_events_of_the_interpreter_has_those_of_its_own():
-    """As it writes them of a model with signatures; the one of another kind is no run."""
+    """LiteRT writes such events for models with signatures; one of another kind is no run."""
     raw = [
         *(
             RawEvent("Invoke", 1, 5000, 90),
