@@ -114,7 +114,10 @@ def test_whatever_comes_and_goes_a_book_says_what_one_that_is_made_anew_says(led
 
 
 def test_only_the_cases_that_changed_are_read_again(ledger_place):
-    """A fleet of thousands of boards sends a few runs at a time."""
+    """Only changed cases are read again.
+
+    A fleet of thousands of boards sends a few runs at a time.
+    """
     with open_ledger(ledger_place) as ledger:
         ledger.commit([arrival(run, NOW_NS) for run in odd_runs()])
     source = LedgerStore(ledger_place)

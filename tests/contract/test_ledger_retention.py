@@ -83,7 +83,7 @@ def test_a_record_that_was_forgotten_is_not_taken_for_new(days):
 def test_missing_numbers_are_counted_and_forgotten_ones_are_not_missing(days):
     """Missing numbers are counted per session, and removed records are not missing.
 
-    Of 1..99 two are missing in another session, before and after retention.
+    One session has 1..99; another one lacks two numbers, before and after retention.
     """
     days.commit([arrival(make_record(session=6, seq=seq), 50 * DAY_NS) for seq in (2, 3, 5)])
     assert days.sessions() == [

@@ -39,7 +39,7 @@ def home(tmp_path, monkeypatch):
 
 
 def test_there_are_six_names_sorted_and_each_is_there():
-    """What is promised is short; each has a page of help."""
+    """The module has six sorted names, each with a page of help, as few promises are kept."""
     assert edgemeter.__all__ == ("Record", "compare", "energy", "load", "measure", "measured")
     assert set(edgemeter.__all__) <= set(dir(edgemeter))
     assert all(inspect.getdoc(getattr(edgemeter, name)) for name in edgemeter.__all__)
@@ -50,7 +50,7 @@ def test_there_are_six_names_sorted_and_each_is_there():
 
 @pytest.mark.parametrize("name", ["measure", "compare", "energy", "load"])
 def test_the_example_of_a_docstring_is_on_the_page(name):
-    """The page's blocks are run by its walk (tests/site/test_pages.py)."""
+    """The docstring's example is on the page, whose walk runs it (tests/site/test_pages.py)."""
     example = inspect.getdoc(getattr(edgemeter, name)).partition("Example:\n")[2]
     page = (ROOT / "docs" / "tasks" / "python.md").read_text()
     assert f"```python\n{textwrap.dedent(example)}\n```" in page
@@ -83,7 +83,10 @@ RECORDS = {
 
 
 def test_a_record_is_ten_lines_as_text_and_one_line_as_repr():
-    """At most, for every kind of model; the verdict is the last line."""
+    """The text of a record has at most ten lines for every kind of model, its repr one.
+
+    The verdict is the last line.
+    """
     for name, changes in RECORDS.items():
         with table_row(name):
             record = edgemeter.Record(**asdict(make_record(**changes)))
@@ -98,7 +101,7 @@ def test_a_record_is_ten_lines_as_text_and_one_line_as_repr():
 
 @pytest.mark.services
 def test_measure_returns_the_record_and_keeps_it(tmp_path, home, capfd):
-    """One run, in the ledger too; its reasons name what was not measured."""
+    """`measure` returns one run and keeps it in the ledger; its reasons name absent figures."""
     replay_case(tmp_path, "a", 1.0)
     record = edgemeter.measure(tmp_path / "a.replay.json", mode="rapid")
     assert isinstance(record, edgemeter.Record)
@@ -117,7 +120,7 @@ def test_measure_returns_the_record_and_keeps_it(tmp_path, home, capfd):
 
 
 def test_a_wrong_model_or_setting_is_an_error_of_ours_or_of_python(tmp_path):
-    """As a function has it: an unknown keyword is a TypeError."""
+    """A wrong model or setting is our own error; an unknown keyword is a TypeError."""
     with pytest.raises(ConfigError, match="there is no model at"):
         edgemeter.measure(tmp_path / "none.onnx")
     with pytest.raises(
@@ -150,7 +153,10 @@ def test_a_wrong_model_or_setting_is_an_error_of_ours_or_of_python(tmp_path):
 
 
 def test_compare_and_load_take_their_arguments_one_by_one(tmp_path):
-    """Two models or more, no function, no list; each error is one line that says what to write."""
+    """`compare` and `load` refuse wrong arguments with one line that says what to write.
+
+    `compare` takes two models or more as arguments, and neither a function nor a list.
+    """
     for models, message in (
         ((), "compare takes two models or more"),
         (
@@ -183,7 +189,10 @@ def test_compare_and_load_take_their_arguments_one_by_one(tmp_path):
 
 
 def test_compare_returns_the_comparison(tmp_path, monkeypatch):
-    """B takes half as long as A: rows with decisions, a text to print, and nothing in the ledger where that is not wanted."""
+    """`compare` returns rows with decisions and a text to print.
+
+    B takes half as long as A. Nothing is in the ledger where that is not wanted.
+    """
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
     play(
         monkeypatch,
@@ -206,13 +215,16 @@ def test_compare_returns_the_comparison(tmp_path, monkeypatch):
 
 
 def test_energy_without_a_sensor_is_reported_missing():
-    """Before the block runs."""
+    """An absent sensor is reported before the block runs."""
     with pytest.raises(UnavailableError, match=r"\(--power none\)$"), edgemeter.energy("none"):
         pytest.fail("the block ran")
 
 
 def test_columns_hold_every_run_of_every_kind_of_source(tmp_path):
-    """Ledger, document, folder and a selection: oldest first, absent as NaN or None, times as datetime64."""
+    """The columns hold every run of a ledger, document, folder or selection, oldest first.
+
+    Absent values are NaN or None, and times are datetime64.
+    """
     first = make_run("pi-1", p50_ms=5.0, started_at_ns=STARTED_AT_NS, session=1, seq=1)
     second = make_run(
         "pi-2",

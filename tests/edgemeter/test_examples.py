@@ -1,7 +1,8 @@
-"""Facts about `docs/examples/`: the index has each file, and each file runs; the test that docs/tasks/python.md shows passes.
+"""Facts about `docs/examples/`: the index has each file, and each file runs.
 
-Other tests of examples: tests/agent/tasks/test_task_plugins.py (tasks),
-tests/contract/test_plugins.py (plug-ins) and tests/docs/test_corrupt_photographs.py.
+The test that docs/tasks/python.md shows passes. Other tests of examples:
+tests/agent/tasks/test_task_plugins.py (tasks), tests/contract/test_plugins.py (plug-ins) and
+tests/docs/test_corrupt_photographs.py.
 """
 
 import json
@@ -47,7 +48,10 @@ def run(name, *arguments, home):
 
 @pytest.fixture
 def classifier(tmp_path):
-    """Return a folder with a model of dense layers over pictures, two photographs, their classes, and a battery that gives 6.5 W."""
+    """Return a folder with a model of dense layers, two photographs and their classes.
+
+    It also has a battery that gives 6.5 W.
+    """
     folder = tmp_path / "classifier"
     (folder / "photos").mkdir(parents=True)
     np.save(folder / "net.npy", np.vstack([np.eye(4), np.arange(4)]).astype(np.float32))
@@ -85,7 +89,10 @@ class Counts:
 
 @pytest.mark.services
 def test_plug_ins_in_files_measure_and_score(classifier, tmp_path):
-    """A runtime, a task and a sensor that no package registers, named by a suite and an option; the record names their files."""
+    """A runtime, a task and a sensor in files measure and score without registration.
+
+    A suite and an option name them, and the record names their files.
+    """
     (classifier / "suite.toml").write_text(
         'name = "own"\n[[case]]\nmodel = "net.npy"\nruntime = "runtime.py:DenseLayer"\ntask = '
         '"counts.py:Counts"\ndata = "photos"\n'
@@ -116,7 +123,7 @@ def test_plug_ins_in_files_measure_and_score(classifier, tmp_path):
 
 @pytest.mark.services
 def test_a_runtime_of_forty_lines_is_measured_as_a_package_registers_it(classifier, tmp_path):
-    """By its name in the entry points, the same file."""
+    """The same file as a registered package's is measured by its name in the entry points."""
     text = (PLUGINS / "runtime.py").read_text()
     assert len(text.splitlines()) <= 40
     install(
@@ -158,7 +165,7 @@ def test_a_runtime_of_forty_lines_is_measured_as_a_package_registers_it(classifi
     ],
 )
 def test_a_plug_in_that_is_none_is_refused_in_a_line(option, words, classifier, tmp_path):
-    """A missing file, a missing name, a class of another kind."""
+    """A missing file, a missing name and a class of another kind are refused in one line."""
     defaults = [
         "--runtime=runtime.py:DenseLayer",
         "--power=none",
@@ -184,7 +191,10 @@ def test_a_plug_in_that_is_none_is_refused_in_a_line(option, words, classifier, 
 
 
 def test_a_card_or_an_order_names_no_code(tmp_path):
-    """Both come from elsewhere; only a command or a suite on this machine runs a file."""
+    """A card or an order may not name code, because both come from elsewhere.
+
+    Only a command or a suite on this machine runs a file.
+    """
     card = make_card("classifier", f"{PLUGINS / 'task.py'}:TopThree", classes=3)
     Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
     with pytest.raises(ConfigError, match="no task is called"):
@@ -195,7 +205,7 @@ def test_a_card_or_an_order_names_no_code(tmp_path):
 
 
 def test_the_index_has_one_sentence_for_each_example():
-    """No file is without an entry, and no entry without a file."""
+    """The index has one entry for each file, and no entry without a file."""
     entries = re.findall(
         r"^- \[(.+?)\]\((.+?)\): ([^.]+(?:\.\w[^.]*)*\.)$",
         (EXAMPLES / "README.md").read_text(),
@@ -212,7 +222,7 @@ def test_the_index_has_one_sentence_for_each_example():
 
 @pytest.mark.nightly
 def test_two_models_are_compared_and_drawn(tmp_path):
-    """A bar for each run of each model, below the sentence that says what differs."""
+    """The drawing has a bar for each run, below the sentence that says how the models differ."""
     printed = run("compare_two.py", SHIPPED_FOLDER / FP32, SHIPPED_FOLDER / INT8, 3, home=tmp_path)
     assert printed.startswith("B: ")
     assert len(re.findall(r"^  #+ +[\d.]+ ms$", printed, re.MULTILINE)) == 6
@@ -220,7 +230,7 @@ def test_two_models_are_compared_and_drawn(tmp_path):
 
 @pytest.mark.needs(module="onnx")
 def test_models_of_one_operator_are_written_and_run(tmp_path):
-    """As many as DeepBench has shapes, in a suite; the smallest of them is measured."""
+    """The suite has as many models as DeepBench has shapes, and the smallest is measured."""
     run("operator_models.py", tmp_path / "models", home=tmp_path)
     names = re.findall(
         r'^model = "(.+)"$', (tmp_path / "models" / "operators.toml").read_text(), re.MULTILINE
@@ -234,7 +244,10 @@ def test_models_of_one_operator_are_written_and_run(tmp_path):
 
 @pytest.mark.services
 def test_one_model_is_measured(tmp_path):
-    """Latency and accuracy of a shipped model on the shipped scenes; no sensor is here."""
+    """Latency and accuracy of a shipped model are measured on the shipped scenes.
+
+    No sensor is here.
+    """
     scenes = SHIPPED_FOLDER.parent / "scenes"
     printed = run(
         "measure_one.py", INT8, scenes / "images", scenes / "annotations.json", home=tmp_path
@@ -245,7 +258,7 @@ def test_one_model_is_measured(tmp_path):
 
 @pytest.mark.services
 def test_a_trend_is_fitted_to_a_ledger(tmp_path):
-    """Eight weeks of runs that slow down by 2% a week."""
+    """The fitted line finds a slow-down of 2% a week in eight weeks of runs."""
     with SqliteLedger(tmp_path / "ledger.sqlite") as ledger:
         for week in range(8):
             p50_ms = 10.0 * 1.02**week * (1.001 if week % 2 else 0.999)
@@ -255,7 +268,7 @@ def test_a_trend_is_fitted_to_a_ledger(tmp_path):
 
 
 def test_the_sensor_of_the_page_about_plug_ins_reads_its_file(tmp_path):
-    """It takes the path as a setting."""
+    """The sensor of the page takes the path of its file as a setting, and reads it."""
     (source,) = re.findall(
         r'```python title="sensor.py"\n(.*?)```',
         (EXAMPLES.parent / "tasks" / "plug-ins.md").read_text(),
@@ -270,7 +283,7 @@ def test_the_sensor_of_the_page_about_plug_ins_reads_its_file(tmp_path):
 
 @pytest.mark.nightly
 def test_the_test_of_the_page_passes(tmp_path):
-    """The one that `docs/tasks/python.md` shows, by a pytest of its own."""
+    """The test that `docs/tasks/python.md` shows passes in a pytest of its own."""
     page = (EXAMPLES.parent / "tasks" / "python.md").read_text()
     (source,) = re.findall(r'```python title="test_speed.py"\n(.*?)```', page, re.DOTALL)
     (tmp_path / "test_speed.py").write_text(source)
@@ -313,7 +326,7 @@ FRAMEWORKS = [
 
 @pytest.mark.parametrize(("name", "options", "expected"), FRAMEWORKS)
 def test_a_model_of_a_framework_is_measured(name, options, expected):
-    """By its factory, in a few lines; the record names the framework."""
+    """A model's factory of a few lines is measured, and the record names the framework."""
     record = edgemeter.measure(f"{EXAMPLES / name}.py:make", mode="rapid", options=options)
     assert (record.runtime.package, record.runtime.backend) == expected
     assert record.latency.p50_ms > 0

@@ -1,4 +1,7 @@
-"""Facts about functions measured from Python: kept like every run, marked in comparisons, and as a decorator."""
+"""Facts about functions measured from Python.
+
+They are kept like every run, marked in comparisons, and can be decorated.
+"""
 
 import time
 
@@ -23,7 +26,10 @@ def pause(seconds, *, result=None):
 
 @pytest.mark.services
 def test_a_function_is_measured_and_kept():
-    """One call of `measure`; the record says in every view that it ran in this process."""
+    """A function is measured by one call of `measure`, and every view says so.
+
+    The record tells that it ran in this process.
+    """
     record = edgemeter.measure(pause, 0.002, **SHORT)
     assert record.model.name.endswith("pause")
     assert record.latency.p50_ms >= 2.0
@@ -39,7 +45,10 @@ def test_a_function_is_measured_and_kept():
 
 @pytest.mark.services
 def test_the_throughput_of_a_function_is_that_of_its_calls():
-    """A query of a quick one is many calls: one takes 1 / throughput, and the figures follow from the samples."""
+    """The throughput of a function is that of its calls, and figures follow from the samples.
+
+    A query of a quick function is many calls, one of which takes 1 / throughput.
+    """
     record = edgemeter.measure(abs, -1, save=False, **SHORT)
     assert record.load.samples > 100 * record.latency.count
     assert record.throughput_per_s * record.latency.mean_ms == pytest.approx(1000, rel=0.05)
@@ -47,7 +56,7 @@ def test_the_throughput_of_a_function_is_that_of_its_calls():
 
 
 def test_settings_of_models_are_refused_for_functions():
-    """And inputs for models: as a function has it, a TypeError."""
+    """Settings of models for functions, and inputs for models, are a TypeError."""
     for keyword in ({"data": "x"}, {"threads": 4}, {"runtime": "onnx"}):
         with pytest.raises(
             TypeError, match=f"unexpected keyword argument '{next(iter(keyword))}' for a function"
@@ -63,7 +72,10 @@ def test_settings_of_models_are_refused_for_functions():
 
 @pytest.mark.nightly
 def test_a_decorated_function_is_measured_at_its_first_call():
-    """It returns what it did before, keeps its name, and has the record."""
+    """A decorated function is measured at its first call, and has the record.
+
+    It returns what it did before, and keeps its name.
+    """
     decorated = edgemeter.measured(save=False, **SHORT)(pause)
     assert (decorated.record, decorated.__name__) == (None, "pause")
     assert decorated(0.001, result=7) == 7

@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.plugin`: every name is there, and what a plug-in does not use is not imported."""
+"""Facts about `edgemeter.plugin`.
+
+Every name is there, and what a plug-in does not use is not imported.
+"""
 
 import ast
 import subprocess
@@ -12,7 +15,7 @@ from tests.fixtures.rows import table_row
 
 
 def test_every_name_is_there():
-    """Of protocols and helpers, for each kind of plug-in; each is what the agent itself uses."""
+    """Every name for each kind of plug-in is the very object that the agent uses."""
     for name in plugin.__all__:
         with table_row(name):
             assert getattr(plugin, name) is not None
@@ -24,7 +27,7 @@ def test_every_name_is_there():
 
 
 def test_a_type_checker_sees_the_same_names():
-    """The imports for type checkers, the listed names and the places at run time agree."""
+    """Imports for type checkers, listed names and places at run time are the same."""
     seen_by_checkers = {
         alias.asname or alias.name: f"{statement.module}:{alias.name}"
         for statement in ast.walk(ast.parse(Path(plugin.__file__).read_text()))
@@ -37,7 +40,11 @@ def test_a_type_checker_sees_the_same_names():
 
 @pytest.mark.services
 def test_a_sensor_imports_nothing_of_the_other_kinds():
-    """The process that measures imports it, whose cold start and memory are figures; `import edgemeter` alone imports nothing else."""
+    """A sensor imports nothing of other kinds of plug-ins.
+
+    The process that measures imports it, and its cold start and memory are figures. `import
+    edgemeter` alone imports nothing else.
+    """
     code = (
         "import sys, edgemeter\n"
         "print([name for name in sys.modules if 'edgemeter.' in name or name in {'numpy', "

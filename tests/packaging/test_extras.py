@@ -75,7 +75,10 @@ def test_the_extra_of_each_runtime_exists():
 
 
 def test_pytorch_comes_without_cuda_where_no_nvidia_driver_is(tmp_path):
-    """On a machine with the driver, the package index's own build is named."""
+    """Without the NVIDIA driver the message advises to install PyTorch's CPU build first.
+
+    On a machine with the driver, the package index's own build is named.
+    """
     assert (
         install_command("torch", tmp_path / "absent")
         == f"pip install 'edgemeter[torch]'{CPU_FIRST}"

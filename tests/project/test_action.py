@@ -1,4 +1,7 @@
-"""The action for pull requests: its own steps, run here as GitHub would run them, on a model of recorded latencies."""
+"""Tests of the action for pull requests.
+
+Its own steps run here as GitHub would run them, on a model of recorded latencies.
+"""
 
 import json
 import os
@@ -64,7 +67,7 @@ class Runner:
         return self.git("rev-parse", "HEAD")
 
     def step(self, name):
-        """Run a step, its expressions replaced by what they stand for; return status and what it said."""
+        """Run a step with its expressions replaced by their values; return status and output."""
         values = {
             "github.event_name == 'pull_request' && 'new' || 'base'": "new"
             if self.event == "pull_request"
@@ -91,7 +94,10 @@ class Runner:
 @pytest.mark.alone
 @pytest.mark.parametrize(("new_ms", "status"), [(2.0, 0), (3.0, 1)])
 def test_a_pull_request_is_measured_against_its_base_in_turn(tmp_path, new_ms, status):
-    """Status 1 and a comment for a change that is slower, 0 for one that is not."""
+    """A slower pull request gives status 1 and a comment, and an equal one status 0.
+
+    The pull request and its base are measured in turn.
+    """
     runner = Runner(tmp_path, "pull_request")
     runner.inputs = {"rounds": "3", "fail-on": "slower:20%"}
     base = runner.commit(2.0)
@@ -110,7 +116,7 @@ def test_a_pull_request_is_measured_against_its_base_in_turn(tmp_path, new_ms, s
 
 
 def test_a_push_stores_the_baseline_that_a_later_pull_request_takes(tmp_path):
-    """The folder that the cache saves is the one that it restores."""
+    """A push's folder for the cache is the folder that a later pull request restores."""
     (tmp_path / "push").mkdir()
     (tmp_path / "change").mkdir()
     pushed, changed = Runner(tmp_path / "push", "push"), Runner(tmp_path / "change", "pull_request")
@@ -125,7 +131,7 @@ def test_a_push_stores_the_baseline_that_a_later_pull_request_takes(tmp_path):
 
 
 def test_without_a_stored_baseline_the_check_does_not_pass(tmp_path):
-    """Unless what is inconclusive may pass; there is a comment either way."""
+    """Without a baseline the check fails, unless an inconclusive one may pass, and comments."""
     runner = Runner(tmp_path, "pull_request")
     runner.inputs = {"rounds": "1", "baseline": "stored"}
     runner.commit(2.0)
@@ -135,7 +141,7 @@ def test_without_a_stored_baseline_the_check_does_not_pass(tmp_path):
 
 
 def test_a_change_that_cannot_be_judged_passes_where_that_is_wanted(tmp_path):
-    """One round of each has no interval."""
+    """One round of each model has no interval, which passes where that is wanted."""
     runner = Runner(tmp_path, "pull_request")
     base = runner.commit(2.0)
     runner.commit(2.0)
@@ -152,7 +158,10 @@ def test_a_change_that_cannot_be_judged_passes_where_that_is_wanted(tmp_path):
 
 
 def test_the_base_is_checked_out_where_the_measuring_step_reads_it():
-    """The commit that the pull request branches from, without credentials left behind for what runs there."""
+    """The base commit of the pull request is in the folder that the measuring step reads.
+
+    The checkout leaves no credentials behind for the code that runs there.
+    """
     steps = yaml.safe_load(ACTION.read_text())["runs"]["steps"]
     (base,) = (step for step in steps if step.get("uses", "").startswith("actions/checkout@"))
     assert base["with"] == {

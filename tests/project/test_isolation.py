@@ -1,4 +1,7 @@
-"""A test that needs more than Python and has no marker fails on every machine, with one line that says what to do; no set is too large."""
+"""Tests that a test without a marker fails everywhere if it needs more than Python.
+
+It fails with one line that says what to do. No set of tests is too large.
+"""
 
 import subprocess
 import sys
@@ -68,7 +71,10 @@ FAILURES = {
 
 @pytest.mark.services
 def test_a_forgotten_marker_fails_with_one_line(tmp_path):
-    """Also where the product catches the error, and in a thread of its own; a test with a marker may do it."""
+    """A forgotten marker fails the test with one line; a test with a marker passes.
+
+    It fails also where the product catches the error, and in a thread of its own.
+    """
     (tmp_path / "test_planted.py").write_text(PLANTED)
     command = [
         sys.executable,
@@ -129,7 +135,10 @@ def test_quick(server):
 
 @pytest.mark.services
 def test_a_process_that_hangs_fails_its_test_with_its_command(tmp_path):
-    """Whatever waits for it; a server of several tests goes on."""
+    """A process that hangs fails its test, with its command, whatever waits for it.
+
+    A server of several tests goes on.
+    """
     (tmp_path / "test_hanging.py").write_text(HANGING)
     command = [
         sys.executable,

@@ -1,4 +1,7 @@
-"""A process that crashes or hangs takes only its own file with it: the run fails, nothing is rerun."""
+"""Tests that a process that crashes or hangs affects only its own file.
+
+The run fails, and nothing is rerun.
+"""
 
 import re
 import subprocess
@@ -41,7 +44,10 @@ LOST = {
 
 @pytest.mark.services
 def test_a_process_that_ends_takes_only_its_own_file_with_it(tmp_path):
-    """Two crash and one hangs: what they did not run fails by name, all else has run once."""
+    """Tests that a lost process did not run fail by name, and all others run once.
+
+    Two processes crash and one hangs.
+    """
     for letter in FILES:
         (tmp_path / f"test_{letter}.py").write_text(TESTS)
     command = [
@@ -86,7 +92,10 @@ def test_a_process_that_ends_takes_only_its_own_file_with_it(tmp_path):
 
 @pytest.mark.services
 def test_a_shuffled_order_is_its_seeds(tmp_path):
-    """The seed is printed, and gives the order again; files stay whole, and another seed gives another order."""
+    """A printed seed gives its shuffled order again, and another seed another order.
+
+    Files stay whole.
+    """
     for letter in FILES:
         (tmp_path / f"test_{letter}.py").write_text(TESTS)
 

@@ -1,7 +1,8 @@
-"""Facts about the files by which others know the project: valid by their schemas and linters, and of one mind about its address.
+"""Facts about the files by which others know the project.
 
-No image is built and no workflow runs here; what the programs below see in the files is all that is
-checked of these.
+They are valid by their schemas and linters, and agree about the project's address. No image is
+built and no workflow runs here; the programs below see in the files is all that is checked of
+these.
 """
 
 import re
@@ -54,14 +55,14 @@ def checked(*command):
 
 @pytest.mark.services
 def test_a_file_has_the_form_that_its_reader_expects():
-    """By the schemas that check-jsonschema brings, without a network."""
+    """Each file is valid by the schema that check-jsonschema brings, without a network."""
     for schema, paths in SCHEMAS.items():
         options = ["--data-transform", schema] if schema == "gitlab-ci" else []
         checked("check-jsonschema", "--builtin-schema", f"vendor.{schema}", *options, *paths)
 
 
 def test_every_file_of_these_kinds_is_checked():
-    """A workflow or template that is added is in the list above."""
+    """The list above has every workflow and template, so that a new one is checked, too."""
     named = {path for paths in SCHEMAS.values() for path in paths}
     files = {
         path.relative_to(ROOT).as_posix()
@@ -78,18 +79,22 @@ def test_every_file_of_these_kinds_is_checked():
 
 @pytest.mark.services
 def test_a_workflow_leaks_no_right():
-    """No expression of a stranger's in a script, no credential left behind, no right that is not needed: zizmor."""
+    """The linter zizmor finds no leak of rights in any workflow.
+
+    There is no stranger's expression in a script, no credential left behind, and no right that is
+    not needed.
+    """
     checked("zizmor", "--offline", "--quiet", "--config", ".github/zizmor.yml", *WORKFLOWS)
 
 
 @pytest.mark.services
 def test_a_dockerfile_is_one_that_a_linter_takes():
-    """`hadolint` has no complaint about any of them."""
+    """The linter `hadolint` has no complaint about any Dockerfile."""
     checked("hadolint", *DOCKERFILES)
 
 
 def test_an_image_runs_without_root_and_reports_its_health():
-    """And on any architecture: nothing in it names one."""
+    """An image has no root user, a health check, and no architecture of its own."""
     for path in DOCKERFILES:
         with table_row(path):
             text = (ROOT / path).read_text()
@@ -101,7 +106,7 @@ def test_an_image_runs_without_root_and_reports_its_health():
 
 
 def test_every_action_and_image_is_pinned_by_its_hash():
-    """A tag can be moved to other code.
+    """Every action and image is pinned by its hash, as a tag can be moved to other code.
 
     Our own action in an example is of the release that has it.
     """
@@ -130,7 +135,10 @@ def test_every_action_and_image_is_pinned_by_its_hash():
 
 
 def test_an_image_installs_by_hash():
-    """Every package but our own, which has no hash before it is built; the pins hold what its extras need."""
+    """An image installs every package by hash, but for our own, which has none before it is built.
+
+    The pins hold all that its extras need.
+    """
     for path, extras in zip(DOCKERFILES, (("litert", "onnx"), ("collector",)), strict=True):
         with table_row(path):
             (pins,) = re.findall(
@@ -154,14 +162,14 @@ def test_an_image_installs_by_hash():
 
 
 def test_a_commit_fetches_nothing():
-    """The hooks of pre-commit are the project's own programs."""
+    """The hooks of pre-commit are the project's own programs, so a commit fetches nothing."""
     (repository,) = yaml_of(".pre-commit-config.yaml")["repos"]
     assert repository["repo"] == "local"
     assert all(hook["entry"].startswith(".venv/bin/") for hook in repository["hooks"])
 
 
 def test_a_hook_of_a_commit_names_files_that_exist():
-    """Pytest ends with an error for a file that is gone, and every commit would be refused."""
+    """A hook names existing files, or pytest would fail and refuse every commit."""
     (repository,) = yaml_of(".pre-commit-config.yaml")["repos"]
     named = [
         word
@@ -174,7 +182,10 @@ def test_a_hook_of_a_commit_names_files_that_exist():
 
 
 def test_every_address_of_the_project_is_the_one_in_its_metadata():
-    """Another owner or name in a page, a template or a workflow would send people elsewhere."""
+    """Pages, templates and workflows name the owner and the repository of the metadata.
+
+    Another address would send people elsewhere.
+    """
     home = PROJECT["urls"]["Homepage"]
     name = home.removeprefix("https://github.com/")
     folders = (ROOT / name for name in ("agent", "collector", "provisioning", "docs", ".github"))
@@ -196,7 +207,7 @@ def test_every_address_of_the_project_is_the_one_in_its_metadata():
 
 
 def test_the_release_workflow_attests_what_it_builds():
-    """Wheel and sdist, before anybody can fetch them."""
+    """The release workflow attests wheel and sdist before anybody can fetch them."""
     jobs = yaml_of(".github/workflows/release.yml")["jobs"]
     steps = [step.get("uses", step.get("run", "")) for step in jobs["build"]["steps"]]
     built = next(index for index, step in enumerate(steps) if "-m build" in step)
@@ -205,7 +216,7 @@ def test_the_release_workflow_attests_what_it_builds():
 
 
 def test_a_citation_names_this_project_and_its_version():
-    """As the metadata has them: a release that forgets it fails here."""
+    """The citation has the name and version of the metadata, which a release could forget."""
     cited = yaml_of("CITATION.cff")
     assert (cited["version"], cited["license"], cited["repository-code"]) == (
         PROJECT["version"], PROJECT["license"], PROJECT["urls"]["Source"],

@@ -1,4 +1,7 @@
-"""What a test needs of the machine is decided by its markers, before its fixtures, and the table of the markers is whole."""
+"""Tests of the markers that say what a test needs of the machine.
+
+They are looked at before the test's fixtures, and the table of the markers is complete.
+"""
 
 import os
 import re
@@ -59,7 +62,7 @@ def test_both(server):
 
 
 def test_every_marker_that_needs_something_has_a_row(pytestconfig):
-    """Those of pyproject.toml, no more and no fewer."""
+    """The table has a row for each marker of pyproject.toml that needs something, and no other."""
     names = {re.match(r"\w+", line)[0] for line in pytestconfig.getini("markers")[: _own_markers()]}
     assert names - NO_ROW == set(requirements.NEEDS)
 
@@ -75,7 +78,7 @@ def _own_markers() -> int:
 
 @pytest.fixture
 def bare_run(tmp_path):
-    """Return what pytest prints of SKIPS with a PATH that holds `cp` alone, by this project's conftest."""
+    """Return what pytest prints of SKIPS with only `cp` on the PATH, by this project's conftest."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/cp").symlink_to(shutil.which("cp"))
     (tmp_path / "test_bare.py").write_text(SKIPS)
@@ -113,7 +116,11 @@ def bare_run(tmp_path):
 
 @pytest.mark.needs("cp")
 def test_a_test_without_what_it_needs_is_skipped_before_its_fixtures(bare_run):
-    """With the name of what is absent and how to get it; a parameter's marker skips that parameter alone."""
+    """A test without what it needs is skipped before its fixtures, with the remedy.
+
+    The reason names what is absent and how to get it; a parameter's marker skips that parameter
+    alone.
+    """
     result = bare_run()
     assert result.returncode == 0, result.stdout + result.stderr
     assert "2 passed, 5 skipped" in result.stdout
@@ -127,7 +134,10 @@ def test_a_test_without_what_it_needs_is_skipped_before_its_fixtures(bare_run):
 
 @pytest.mark.needs("cp")
 def test_what_must_run_and_is_skipped_fails_the_run(bare_run):
-    """For a marker or a program of EDGEMETER_MUST_RUN; a test that also needs what need not be everywhere may be skipped for that."""
+    """A skip by a marker or a program of EDGEMETER_MUST_RUN fails the run.
+
+    A test that also needs something else, which need not be everywhere, may be skipped for that.
+    """
     for markers, status in (
         ("loadgen", 0),
         ("mosquitto", 1),
@@ -140,7 +150,7 @@ def test_what_must_run_and_is_skipped_fails_the_run(bare_run):
 
 
 def test_a_helper_whose_program_is_absent_names_the_marker(monkeypatch, tmp_path):
-    """A test that starts it without its marker fails, and says which one is missing."""
+    """A test that starts a program without its marker fails with the marker's name."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
         RuntimeError,
@@ -154,7 +164,10 @@ def test_a_helper_whose_program_is_absent_names_the_marker(monkeypatch, tmp_path
 @pytest.mark.needs("dpkg-query", "openssl", "unshare")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root hides programs from their absolute paths")
 def test_a_bare_machine_has_no_further_program_at_its_absolute_path_either():
-    """`.ci/bare` keeps those of Debian's base, Python, git and make; openssl is none of them."""
+    """`.ci/bare` hides even a program's absolute path, unless the base machine has it.
+
+    It keeps the programs of Debian's base, Python, git and make; openssl is none of them.
+    """
     address = shutil.which("openssl")
     assert subprocess.run([address, "version"], check=False).returncode == 0
     bare = subprocess.run(
@@ -168,7 +181,10 @@ def test_a_bare_machine_has_no_further_program_at_its_absolute_path_either():
 
 
 def test_postgresql_is_where_a_program_on_path_leads(monkeypatch, tmp_path):
-    """The folder of initdb, which may be a link into it; what EDGEMETER_POSTGRESQL names counts alone."""
+    """PostgreSQL's folder is that of `initdb`, which may be a link into it.
+
+    If EDGEMETER_POSTGRESQL is set, it alone counts.
+    """
     monkeypatch.delenv("EDGEMETER_POSTGRESQL", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert requirements.postgresql_folder() is None
