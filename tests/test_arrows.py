@@ -35,8 +35,10 @@ OF_THE_AGENT = {
         "measuring.measuring", "measuring.settings", "measuring.suites",
         "session.checks", "session.run_plan", "session.session",
         "delivery.outbox_file",
-        "ledger.chunks", "ledger.ledger", "ledger.ledger_file", "ledger.presence", "ledger.quarantine", "ledger.retention",
-        "ledger.rows_anew", "ledger.run_history", "ledger.run_row", "ledger.sqlite_ledger", "machine.board_limits", "machine.power_range",
+        "ledger.chunks", "ledger.ledger", "ledger.ledger_file", "ledger.presence",
+        "ledger.quarantine", "ledger.retention",
+        "ledger.rows_anew", "ledger.run_history", "ledger.run_row", "ledger.sqlite_ledger",
+        "machine.board_limits", "machine.power_range",
         "verdict.siblings",
         "verdict.words",
     },
@@ -59,17 +61,21 @@ BY_NAME = {
     "agent/cli/config.py": "`edgemeter config rules` shows the agent's rules and the collector's",
     "agent/cli/main.py": "`edgemeter` is one command of four packages",
     "agent/settings/files.py": "`edgemeter config check` knows the files of all packages",
-    "models/cli/benchmark.py": "`edgemeter benchmark` compares what it converted, which is the collector's",
+    "models/cli/benchmark.py": (
+        "`edgemeter benchmark` compares what it converted, which is the collector's"
+    ),
     "models/cli/main.py": "`edgemeter models` also has commands of the agent and the collector",
 }
 # A library's errors are mapped where it is wrapped, so it is wrapped in one place; torch is what
 # the models are made with.
 ONE_HOME = (
-    "PIL", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime", "psycopg", "starlette", "uvicorn",
+    "PIL", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime", "psycopg",
+    "starlette", "uvicorn",
 )  # fmt: skip
 HEAVY = (
     "cv2",
-    "ai_edge_litert", "amqtt", "apprise", "cryptography", "executorch", "hailo_platform", "influxdb_client", "jtop",
+    "ai_edge_litert", "amqtt", "apprise", "cryptography", "executorch", "hailo_platform",
+    "influxdb_client", "jtop",
     "ncnn", "onnxruntime", "openvino", "paho", "psycopg", "pyjoulescope_driver", "pynvml",
     "serial", "tensorrt", "tflite_runtime", "torch", "xllamacpp",
 )  # fmt: skip

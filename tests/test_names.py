@@ -17,8 +17,9 @@ TESTS_AND_TOOLS = [
 ]
 # They say how a value came about, or nothing: a record is `record`, what a command ended with
 # `result`, a folder `folder`.
-GENERIC = """one found place known wanted own beside rest left said held kept made done asked seen told given taken shown stated chosen
-    needed caught drawn ours theirs there here what whole again more most some every others piece"""
+GENERIC = """one found place known wanted own beside rest left said held kept made done asked seen
+    told given taken shown stated chosen needed caught drawn ours theirs there here what whole again
+    more most some every others piece"""
 
 
 def bound_names(table: SymbolTable) -> Iterator[str]:

@@ -65,7 +65,9 @@ while [ ! -b /dev/vda2 ]; do /bin/busybox sleep 0.1; done
 # The journal of ext4 is played back here: a board loses power whenever it likes.
 /bin/busybox mount -t ext4 /dev/vda2 /new
 init=/sbin/init
-for word in $(/bin/busybox cat /proc/cmdline); do case $word in init=*) init=${word#init=} ;; esac; done
+for word in $(/bin/busybox cat /proc/cmdline); do
+  case $word in init=*) init=${word#init=} ;; esac
+done
 exec /bin/busybox switch_root /new $init
 """
 

@@ -35,9 +35,14 @@ def run(*words: str | Path, **settings: object) -> bytes:
     The test fails with its words when it fails.
     """
     command = [requirements.program(str(words[0])), *map(str, words[1:])]
-    completed = subprocess.run(command, capture_output=True, check=False, **settings)  # type: ignore[call-overload]
+    completed = subprocess.run(  # type: ignore[call-overload]
+        command, capture_output=True, check=False, **settings
+    )
     if completed.returncode:
-        message = f"{words[0]}: {completed.stderr.decode(errors='replace')}{completed.stdout.decode(errors='replace')}"
+        message = (
+            f"{words[0]}: {completed.stderr.decode(errors='replace')}"
+            f"{completed.stdout.decode(errors='replace')}"
+        )
         raise AssertionError(message)
     return bytes(completed.stdout)
 

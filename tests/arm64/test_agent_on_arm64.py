@@ -15,14 +15,17 @@ from tools.fleet.fleet_server import served
 pytestmark = [pytest.mark.arm64, pytest.mark.nightly, pytest.mark.mosquitto]
 
 THERE = """
-"$0" /mnt/release/install.py --release /mnt/release/pi4.tar --root /mnt/opt/edgemeter --public-key /mnt/release/release.pub
+"$0" /mnt/release/install.py --release /mnt/release/pi4.tar --root /mnt/opt/edgemeter \\
+  --public-key /mnt/release/release.pub
 export EDGEMETER_HOME=/mnt/home EDGEMETER_CONFIG=/mnt/home/config.toml
 edgemeter=/mnt/opt/edgemeter/current/bin/edgemeter
-shipped=$(echo /mnt/opt/edgemeter/current/lib/python3*/site-packages/edgemeter/models/shipped)
-notes=$(echo /mnt/opt/edgemeter/current/lib/python3*/site-packages/edgemeter/models/language/edgemeter-notes_q8_0.gguf)
+models=$(echo /mnt/opt/edgemeter/current/lib/python3*/site-packages/edgemeter/models)
+shipped=$models/shipped
+notes=$models/language/edgemeter-notes_q8_0.gguf
 $edgemeter agent join /mnt/release/join.toml --config $EDGEMETER_CONFIG
 $edgemeter run $shipped/edgemeter-shapes_int8.tflite --mode rapid --repeats 1 --delivery-timeout 300
-$edgemeter run $notes --prompt-tokens 16 --output-tokens 8 --mode rapid --repeats 1 --delivery-timeout 300
+$edgemeter run $notes --prompt-tokens 16 --output-tokens 8 --mode rapid --repeats 1 \\
+  --delivery-timeout 300
 ls -l /mnt/home/identity
 """
 

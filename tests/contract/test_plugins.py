@@ -43,7 +43,8 @@ FIXTURES, EXAMPLES = ROOT / "tests" / "fixtures", ROOT / "docs" / "examples" / "
 # one is needed.
 LITERT = ("ai_edge_litert", "tflite_runtime")
 LIBRARIES = {
-    "litert": LITERT, "edgetpu": LITERT, "onnx": ("onnxruntime",), "openvino": ("openvino",), "ncnn": ("ncnn",), "pytorch": ("torch",),
+    "litert": LITERT, "edgetpu": LITERT, "onnx": ("onnxruntime",), "openvino": ("openvino",),
+    "ncnn": ("ncnn",), "pytorch": ("torch",),
     "executorch": ("executorch",), "tensorrt": ("tensorrt",), "hailo": ("hailo_platform",),
 }  # fmt: skip
 # Hardware that cannot be here, and what is put in its place. The address of a server is asked in
@@ -59,7 +60,8 @@ ALWAYS_WITH_OUTPUTS = ("litert", "edgetpu", EXAMPLE)
 X = np.array([[0, 1, 2, 3]], np.float32)
 # A matrix that is squared forty times takes tens of milliseconds; its rows of sum 1 stay so.
 LARGE = {
-    "litert": "tflite", "onnx": "onnx", "openvino": "onnx", "ncnn": "param", "executorch": "pte", "pytorch": "torchscript", "python": "py",
+    "litert": "tflite", "onnx": "onnx", "openvino": "onnx", "ncnn": "param", "executorch": "pte",
+    "pytorch": "torchscript", "python": "py",
 }  # fmt: skip
 every_runtime = pytest.mark.parametrize(
     "runtime_name",

@@ -158,8 +158,10 @@ def test_a_prefix_that_begins_several_ids_names_them(ledger):
 
 def test_runs_are_listed_newest_first_and_narrowed(ledger):
     """Runs are listed by the time of measuring, newest first, with filters and a limit."""
-    runs = [make_run(device=device, model=model, session=5, seq=1, started_at_ns=at_ns * 10**18) for device, model, at_ns in
-            (("pi-1", "a", 3), ("pi-2", "b", 1), ("pi-3", "a", 2))]  # fmt: skip
+    runs = [
+        make_run(device=device, model=model, session=5, seq=1, started_at_ns=at_ns * 10**18)
+        for device, model, at_ns in (("pi-1", "a", 3), ("pi-2", "b", 1), ("pi-3", "a", 2))
+    ]
     ledger.commit([arrival(run, 10**18) for run in runs])
     history = LedgerRuns(ledger)
 

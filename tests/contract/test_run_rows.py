@@ -112,7 +112,8 @@ def test_a_row_has_every_figure_that_was_measured_and_its_bounds(ledger, is_batc
     ledger.commit([arrival(run, STARTED_AT_NS) for run in runs]) if not is_batch else ledger.commit(
         (), (), (), [arrived_batch(runs)]
     )
-    rows = ledger.query(f"SELECT {', '.join(VALUE_COLUMNS)} FROM runs ORDER BY row")  # noqa: S608 - our own names
+    # The names are our own.
+    rows = ledger.query(f"SELECT {', '.join(VALUE_COLUMNS)} FROM runs ORDER BY row")  # noqa: S608
     for run, row in zip(runs, rows, strict=True):
         values = dict(zip(VALUE_COLUMNS, row, strict=True))
         for entry in FIGURES:

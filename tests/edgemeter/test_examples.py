@@ -82,8 +82,14 @@ class Counts:
     def same_predictions(self, index, calls, other):
         return 1.0
     def score(self, parts="all"):
-        right = [self.data.classes[item.name] == self.best[index] for index, item in enumerate(self.data.items)]
-        return Accuracy(metric="right", value=sum(right) / len(right), images=len(right), dataset_sha256=self.data.sha256)
+        data = self.data
+        right = [
+            data.classes[item.name] == self.best[index] for index, item in enumerate(data.items)
+        ]
+        return Accuracy(
+            metric="right", value=sum(right) / len(right), images=len(right),
+            dataset_sha256=data.sha256
+        )
 """
 
 

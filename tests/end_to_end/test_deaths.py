@@ -74,7 +74,8 @@ class Mine(Runtime):
     def load(self, model, options):
         self.call = make()[0]
         return Loaded(
-            package="numpy", version="1", backend="cpu", inputs=(X,), outputs=(Y,), metadata={}, import_ns=0, load_ns=1
+            package="numpy", version="1", backend="cpu", inputs=(X,), outputs=(Y,), metadata={},
+            import_ns=0, load_ns=1
         )
 
     def bind(self, inputs):
@@ -94,7 +95,10 @@ from edgemeter.plugin import Description, PowerSensor, Reading
 
 class Mains(PowerSensor):
     def describe(self):
-        return Description(id="mains", scope="board-input", excludes=(), kind="power", period_ms=50.0, resolution_w=None, gain_u_ratio=None)
+        return Description(
+            id="mains", scope="board-input", excludes=(), kind="power", period_ms=50.0,
+            resolution_w=None, gain_u_ratio=None
+        )
     def read(self):
         return Reading(taken_ns=time.monotonic_ns(), power_w=5.0)
 """
@@ -118,7 +122,8 @@ def f(x):
     print(": call", next(numbers), file=sys.stderr, flush=True)
     return call(x)
 try:
-    edgemeter.measure(f, np.zeros((1, 3, 8, 8), np.float32), mode="rapid", seconds=1.0, power="none", save=False)
+    x = np.zeros((1, 3, 8, 8), np.float32)
+    edgemeter.measure(f, x, mode="rapid", seconds=1.0, power="none", save=False)
 except EdgemeterError as error:
     sys.exit(f"edgemeter: {{error}}")
 """
@@ -164,7 +169,8 @@ ENDINGS = {
     "SIGKILL": (-signal.SIGKILL, ""),
 }
 DEATHS = """
-factory: load segv, first hang, warm-up memory, idle before segv, timed oom, accuracy hang, load SIGTERM, idle before SIGINT, timed SIGKILL
+factory: load segv, first hang, warm-up memory, idle before segv, timed oom, accuracy hang, \
+load SIGTERM, idle before SIGINT, timed SIGKILL
 plug-in: load hang, timed segv, accuracy memory, accuracy SIGKILL
 function: call 40 memory, call 40 SIGKILL
 served: warm-up server dies, timed server hangs, timed SIGINT, warm-up SIGKILL

@@ -30,7 +30,8 @@ def replay(latency_ms):
     latencies = [latency_ms * (1 + 0.01 * (number % 5)) for number in range(16)]
     document = {
         "format": "edgemeter-replay", "schema": 1, "latencies_ms": latencies,
-        "inputs": [{"name": "x", **shape}], "outputs": [{"name": "y", **shape, "values": [0.25, 0.75]}],
+        "inputs": [{"name": "x", **shape}],
+        "outputs": [{"name": "y", **shape, "values": [0.25, 0.75]}],
     }  # fmt: skip
     return json.dumps(document)
 
@@ -80,13 +81,15 @@ class Runner:
         }
         environment = {
             **os.environ, **variables, "EDGEMETER_HOME": str(self.folder / "home"),
-            "GITHUB_OUTPUT": str(self.folder / "output"), "GITHUB_STEP_SUMMARY": str(self.folder / "summary"),
+            "GITHUB_OUTPUT": str(self.folder / "output"),
+            "GITHUB_STEP_SUMMARY": str(self.folder / "summary"),
         }  # fmt: skip
         script = self.steps[name]["run"]
         assert "${{" not in script, "an expression in a script is a stranger's code"
         completed = subprocess.run(
             ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
-            cwd=self.folder, env=environment, capture_output=True, text=True, check=False, timeout=580,
+            cwd=self.folder, env=environment, capture_output=True, text=True, check=False,
+            timeout=580,
         )  # fmt: skip
         return completed.returncode, completed.stderr
 

@@ -64,8 +64,12 @@ FAILURES = {
         "uses no socket (socket.getaddrinfo): give it a transport in this process, or "
         "mark it `services`"
     ),
-    "test_skip": "test_planted.py::test_skip is skipped: mark what it needs (tests/requirements.py)",
-    "test_python": f"({sys.executable}): mark it `services`, or `command` if it starts the command line",
+    "test_skip": (
+        "test_planted.py::test_skip is skipped: mark what it needs (tests/requirements.py)"
+    ),
+    "test_python": (
+        f"({sys.executable}): mark it `services`, or `command` if it starts the command line"
+    ),
 }
 
 

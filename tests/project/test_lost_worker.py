@@ -35,7 +35,9 @@ LOST = {
     "test_b.py::test_part[3]": "not run, because the process ended in test_b.py::test_part[1]",
     "test_c.py::test_part[0]": "crashed while running",
     **{
-        f"test_c.py::test_part[{number}]": "not run, because the process ended in test_c.py::test_part[0]"
+        f"test_c.py::test_part[{number}]": (
+            "not run, because the process ended in test_c.py::test_part[0]"
+        )
         for number in (1, 2, 3)
     },
     "test_e.py::test_part[3]": "crashed while running",

@@ -25,9 +25,14 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXAMPLES = [f"docs/review/github-{name}.yml" for name in ("measure", "comment")]
 SCHEMAS = {
-    "github-workflows": [*(f".github/workflows/{name}.yml" for name in ("ci", "release")), *EXAMPLES],
+    "github-workflows": [
+        *(f".github/workflows/{name}.yml" for name in ("ci", "release")),
+        *EXAMPLES,
+    ],
     "github-actions": ["action.yml"],
-    "github-issue-forms": [f".github/ISSUE_TEMPLATE/{name}.yml" for name in ("bug", "figure", "board")],
+    "github-issue-forms": [
+        f".github/ISSUE_TEMPLATE/{name}.yml" for name in ("bug", "figure", "board")
+    ],
     "github-issue-config": [".github/ISSUE_TEMPLATE/config.yml"],
     "dependabot": [".github/dependabot.yml"],
     "gitlab-ci": ["docs/review/gitlab.yml"],

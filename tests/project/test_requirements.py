@@ -46,7 +46,9 @@ def test_program(server):
 def test_module(server):
     raise AssertionError("the test ran")
 
-@pytest.mark.parametrize("broker", [pytest.param("mosquitto", marks=pytest.mark.mosquitto), "embedded"])
+MOSQUITTO = pytest.param("mosquitto", marks=pytest.mark.mosquitto)
+
+@pytest.mark.parametrize("broker", [MOSQUITTO, "embedded"])
 def test_parameter(broker):
     assert broker == "embedded"
 

@@ -83,7 +83,8 @@ _TAGS = (
     "scenario",
 )
 _FIELDS = (
-    "id", "session", "seq", "throughput_per_s", "latency.p50_ms", "latency.p90_ms", "energy.gross_mj", "accuracy.value", "memory.peak_mb",
+    "id", "session", "seq", "throughput_per_s", "latency.p50_ms", "latency.p90_ms",
+    "energy.gross_mj", "accuracy.value", "memory.peak_mb",
 )  # fmt: skip
 
 

@@ -167,7 +167,10 @@ def _at_rest(folder: Path, environment: Mapping[str, str]) -> Iterator[Compariso
     if TELEGRAF.exists():
         commands["Telegraf"] = [str(TELEGRAF), "--config", str(folder / "telegraf.conf"), "--quiet"]
     quiet = {"env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    processes = {who: subprocess.Popen(command, **quiet) for who, command in commands.items()}  # type: ignore[call-overload]
+    processes = {
+        who: subprocess.Popen(command, **quiet)  # type: ignore[call-overload]
+        for who, command in commands.items()
+    }
     try:
         time.sleep(SETTLE_S)
         for who, process in processes.items():

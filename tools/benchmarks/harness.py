@@ -363,7 +363,8 @@ def real_models() -> Path:
 
 def this_machine() -> str:
     """Return what the figures were taken on."""
-    with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123 - Linux only, like the agent
+    # Linux only, like the agent.
+    with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123
         names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
     return (
         f"{names[0] if names else platform.processor()} x {len(names)}, Python "

@@ -43,8 +43,10 @@ IN_SQLITE = (
     "import sqlite3, sys; print(len(sqlite3.connect(sys.argv[1]).execute(sys.argv[2]).fetchall()))"
 )
 PLAIN = """CREATE TABLE runs AS
-SELECT subjects.device, model, precision, started_at_ns, latency_p50_ms, energy_gross_mj, accuracy_value, verdict
-FROM ledger.runs JOIN ledger.subjects USING (subject) ORDER BY board, model, subjects.device, precision, at_ns"""
+SELECT subjects.device, model, precision, started_at_ns, latency_p50_ms, energy_gross_mj,
+    accuracy_value, verdict
+FROM ledger.runs JOIN ledger.subjects USING (subject)
+ORDER BY board, model, subjects.device, precision, at_ns"""
 TREND_SCANS, PAGE_SCANS, EVERYTHING_S = 10.0, 3.0, 5.0
 COPIES = 10
 # How often the trend of a million runs is measured; how long each ratio is.

@@ -90,8 +90,10 @@ def interrupt(
             shutil.chown(folder, user)
     output = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
     process = subprocess.Popen(
-        [*EDGEMETER, *words], env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-        user=user, group=None if user is None else pwd.getpwnam(user).pw_gid, extra_groups=None if user is None else [], cwd=home,
+        [*EDGEMETER, *words], env=environment, stdin=subprocess.DEVNULL, stdout=output,
+        stderr=output, start_new_session=True,
+        user=user, group=None if user is None else pwd.getpwnam(user).pw_gid,
+        extra_groups=None if user is None else [], cwd=home,
     )  # fmt: skip
     try:
         _wait_for_handlers(process.pid)

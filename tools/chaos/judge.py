@@ -83,7 +83,8 @@ def in_influx(server: Influx, devices: Iterable[str]) -> Counter[str]:
     for device in devices:
         counts.update(
             row["id"]
-            for row in server.query(f"SELECT id FROM run WHERE device = '{device}'")  # noqa: S608 - our own names
+            # The names are our own.
+            for row in server.query(f"SELECT id FROM run WHERE device = '{device}'")  # noqa: S608
         )
     return counts
 

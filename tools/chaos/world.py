@@ -140,7 +140,8 @@ class Scene:
         clock: Clock | None = None,
     ) -> Supervised:
         """Start a collector of the broker and the InfluxDB at these ports."""
-        address = f"http://{LOOPBACK}:{influx}?{urlencode({'org': self.influx.org, 'bucket': self.influx.bucket})}"
+        query = urlencode({"org": self.influx.org, "bucket": self.influx.bucket})
+        address = f"http://{LOOPBACK}:{influx}?{query}"
         command = [
             *EDGEMETER,
             "collector",

@@ -22,7 +22,8 @@ from tools.fleet.fleet_server import FleetServer, served
 
 LONG_S = 1800.0
 REPLAY = """{"format": "edgemeter-replay", "schema": 1, "latencies_ms": [2.0, 2.5],
- "inputs": [{"name": "x", "shape": [1, 3], "dtype": "float32"}], "outputs": [{"name": "y", "shape": [1, 3], "dtype": "float32"}]}"""
+ "inputs": [{"name": "x", "shape": [1, 3], "dtype": "float32"}],
+ "outputs": [{"name": "y", "shape": [1, 3], "dtype": "float32"}]}"""
 SUITE = (
     'name = "replayed"\n[[case]]\nmodel = "m.replay.json"\nmode = "rapid"\nseconds = {seconds}\n'
     "idle_seconds = 0\nrepeats = 1\n"
@@ -174,7 +175,8 @@ def joined(folder: Path, count: int, seed: int, say: Say) -> Iterator[Drill]:
         released(server, 0)
         installed = install(folder / "release-0.tar", server.folder / "release.pub", folder)
         names = [f"board-{number:02d}" for number in range(count)]
-        drill = Drill(server, names, stack, random.Random(seed), say)  # noqa: S311 - the same for the same seed
+        # The drill is the same for the same seed.
+        drill = Drill(server, names, stack, random.Random(seed), say)  # noqa: S311
         with drill.step("joined"):
             server.command("token", *names, "--output", folder / "join")
             for number, name in enumerate(names):

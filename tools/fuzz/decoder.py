@@ -179,7 +179,8 @@ class Fuzzer:
         ]
         try:
             if _read([stream], version) != _read(pieces, version):
-                raise AssertionError("in pieces it reads otherwise")  # noqa: TRY301 - said below with the stream
+                # It is reported below with the stream.
+                raise AssertionError("in pieces it reads otherwise")  # noqa: TRY301
         except Exception as error:
             message = f"seed {self.seed}, version {version}: {error!r} of {pieces!r}"
             raise FlawError(message) from error

@@ -7,20 +7,28 @@ from html import escape
 
 Point = tuple[float, float]
 STYLE = """
-    text { fill: #1f2328; font: 14px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif }
+    text {
+      fill: #1f2328; font: 14px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif
+    }
     .mono { font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; white-space: pre }
     .title { font-weight: 600 } .small { font-size: 12px } .soft { fill: #59636e }
     .paper { fill: #f6f8fa } .box { fill: #e2e8ee } .band { fill: #dce6df }
-    .ink { stroke: #1f2328 } .grid { stroke: #d1d9e0 } .a { stroke: #0a66c2; color: #0a66c2 } .b { stroke: #b35900; color: #b35900 }
+    .ink { stroke: #1f2328 } .grid { stroke: #d1d9e0 }
+    .a { stroke: #0a66c2; color: #0a66c2 } .b { stroke: #b35900; color: #b35900 }
     .truth { stroke: #8250df; color: #8250df }
-    polyline { fill: none; stroke-width: 1.2 } .thick { stroke-width: 5 } .strong { stroke-width: 3 } .dashed { stroke-dasharray: 6 4 }
+    polyline { fill: none; stroke-width: 1.2 } .thick { stroke-width: 5 }
+    .strong { stroke-width: 3 } .dashed { stroke-dasharray: 6 4 }
     circle { fill: currentColor; stroke: none }
-    .idle { fill: #b6c2cf } .above { fill: #74aef0 } .late { fill: #f0a24b } .after { fill: #c39be0 }
+    .idle { fill: #b6c2cf } .above { fill: #74aef0 } .late { fill: #f0a24b }
+    .after { fill: #c39be0 }
     @media (prefers-color-scheme: dark) {
-      text { fill: #e6edf3 } .soft { fill: #9198a1 } .paper { fill: #161b22 } .box { fill: #2d333b } .band { fill: #1f3327 }
-      .ink { stroke: #e6edf3 } .grid { stroke: #3d444d } .a { stroke: #58a6ff; color: #58a6ff } .b { stroke: #e3933a; color: #e3933a }
+      text { fill: #e6edf3 } .soft { fill: #9198a1 } .paper { fill: #161b22 }
+      .box { fill: #2d333b } .band { fill: #1f3327 }
+      .ink { stroke: #e6edf3 } .grid { stroke: #3d444d }
+      .a { stroke: #58a6ff; color: #58a6ff } .b { stroke: #e3933a; color: #e3933a }
       .truth { stroke: #bf9dff; color: #bf9dff }
-      .idle { fill: #3d4855 } .above { fill: #1f5fa8 } .late { fill: #a4610f } .after { fill: #6f4794 }
+      .idle { fill: #3d4855 } .above { fill: #1f5fa8 } .late { fill: #a4610f }
+      .after { fill: #6f4794 }
     }
   """
 

@@ -116,8 +116,10 @@ def _phases(canvas: Canvas, run: RunRecord) -> None:
     cold, warm_up = run.cold_start, run.warm_up
     timed_s = run.latency.count / (run.throughput_per_s or math.nan)
     phases = (
-        ("process", _duration(cold.process_ms)), ("import", _duration(cold.import_ms)), ("load", _duration(cold.load_ms)),
-        ("first query", _duration(cold.first_ms)), ("warm-up", f"{_duration(warm_up.duration_ms)}, not counted"),
+        ("process", _duration(cold.process_ms)), ("import", _duration(cold.import_ms)),
+        ("load", _duration(cold.load_ms)),
+        ("first query", _duration(cold.first_ms)),
+        ("warm-up", f"{_duration(warm_up.duration_ms)}, not counted"),
         ("timed", f"{timed_s:.0f} s, {run.latency.count:,} queries"),
     )  # fmt: skip
     canvas.text(

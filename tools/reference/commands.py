@@ -10,13 +10,15 @@ from tests.fixtures.command_lines import every_command
 
 HEAD = """# Commands
 
-`edgemeter COMMAND --help` shows the options of a command. `run` and `compare` have more options, which `--help-all` shows.
+`edgemeter COMMAND --help` shows the options of a command. `run` and `compare` have more options,
+which `--help-all` shows.
 """
 FOOT = f"""
 ## Exit status
 
 {"".join(f"- {status}: {meaning}{chr(10)}" for status, meaning in EXIT_STATUSES.items())}
-Results go to standard output, everything else to standard error. With `--format json` a command prints JSON.
+Results go to standard output, everything else to standard error. With `--format json` a command
+prints JSON.
 """
 
 

@@ -12,8 +12,8 @@ from tools.reference.tables import table
 
 HEAD = """# Configuration
 
-Options take precedence over environment variables, the configuration file and defaults, in this order. `edgemeter config show`
-lists every setting with its value and source.
+Options take precedence over environment variables, the configuration file and defaults, in this
+order. `edgemeter config show` lists every setting with its value and source.
 
 The agent reads the first of these files:
 
@@ -23,7 +23,8 @@ The agent reads the first of these files:
 
 ## Files
 
-`edgemeter config sample KIND` prints a sample with every key. `##` marks an explanation, `#` a commented default.
+`edgemeter config sample KIND` prints a sample with every key. `##` marks an explanation, `#` a
+commented default.
 
 """
 PURPOSES = {
@@ -38,14 +39,16 @@ PURPOSES = {
 ENVIRONMENT = """
 ## Environment variables
 
-`edgemeter config show` warns of unknown variables that begin with `EDGEMETER_`. The last two are for the first boot of a board.
+`edgemeter config show` warns of unknown variables that begin with `EDGEMETER_`. The last two are
+for the first boot of a board.
 
 """
 CARD = """
 ## The model card
 
-The model card is a TOML file next to the model: `model.onnx.toml` for `model.onnx`. `edgemeter models add` and `edgemeter models convert`
-write it; `edgemeter models sample` has examples. Without a card, the model is [recognised](../tasks/models.md). Keys without `=` are
+The model card is a TOML file next to the model: `model.onnx.toml` for `model.onnx`.
+`edgemeter models add` and `edgemeter models convert` write it; `edgemeter models sample` has
+examples. Without a card, the model is [recognised](../tasks/models.md). Keys without `=` are
 required; the others show their default.
 """
 PARTS = {

@@ -20,19 +20,22 @@ from tools.reference.tables import table
 
 HEAD = """# Figures
 
-A figure has the same name in JSON, CSV, Parquet, InfluxDB, the web page and the trend. In the record, `latency_p50_ms` is `p50_ms` of
-`latency`. Options also take its title: `--figure p50`. In a comparison, `_min` and `_max` are the range over runs, `_low` and `_high` the
-95% interval, and `_u` the half-width of the interval of an energy.
+A figure has the same name in JSON, CSV, Parquet, InfluxDB, the web page and the trend. In the
+record, `latency_p50_ms` is `p50_ms` of `latency`. Options also take its title: `--figure p50`. In a
+comparison, `_min` and `_max` are the range over runs, `_low` and `_high` the 95% interval, and `_u`
+the half-width of the interval of an energy.
 
-TTFT is the time to the first token, TPOT the mean time of each further token. *pp* is the rate of reading the prompt, *tg* that of
-generating text, *per user* that of one answer. *missed* is the share of frames that were dropped or late, *slow-down* the latency next to
-other models divided by that alone. `is_...` is true or false; the trend uses the share of runs.
+TTFT is the time to the first token, TPOT the mean time of each further token. *pp* is the rate of
+reading the prompt, *tg* that of generating text, *per user* that of one answer. *missed* is the
+share of frames that were dropped or late, *slow-down* the latency next to other models divided by
+that alone. `is_...` is true or false; the trend uses the share of runs.
 
-A record with a figure outside its bounds is refused, and quarantined by a collector. An accuracy may exceed 1 only if lower is better. A
-figure without bounds is computed from others.
+A record with a figure outside its bounds is refused, and quarantined by a collector. An accuracy
+may exceed 1 only if lower is better. A figure without bounds is computed from others.
 
-The trend and its alerts follow the figures with a number in the last column. The number is the smallest change that matters, in percent, or
-in points (hundredths) if the unit is 1. Figures with `*` are followed only if you name them.
+The trend and its alerts follow the figures with a number in the last column. The number is the
+smallest change that matters, in percent, or in points (hundredths) if the unit is 1. Figures with
+`*` are followed only if you name them.
 
 """
 CASE_TEXTS = {
@@ -45,8 +48,9 @@ CASE_TEXTS = {
 METRICS = f"""
 ## Metrics of the collector
 
-`edgemeter collector up --metrics [HOST:]PORT` serves them at `/metrics` for Prometheus, by default on 127.0.0.1.
-All begin with `{PREFIX}`. The drain writes the ledger's records to InfluxDB, the sink.
+`edgemeter collector up --metrics [HOST:]PORT` serves them at `/metrics` for Prometheus, by default
+on 127.0.0.1. All begin with `{PREFIX}`. The drain writes the ledger's records to InfluxDB, the
+sink.
 
 """
 HEALTH = """
@@ -114,9 +118,11 @@ No field is renamed or changes its type; new ones may be added.
 **Measurement `device`**: presence and health, with the tags `device` and `fleet`.
 
 {device}
-**Measurement `collector`**: `lag_rows` counts the records not yet in InfluxDB. The tag `collector` is the id of the ledger.
+**Measurement `collector`**: `lag_rows` counts the records not yet in InfluxDB. The tag `collector`
+is the id of the ledger.
 
-**Measurement `change`**: `text` describes a change of a device. Tags are `device`, `fleet` and `kind` (`step`, `note`, `firmware`, ...).
+**Measurement `change`**: `text` describes a change of a device. Tags are `device`, `fleet` and
+`kind` (`step`, `note`, `firmware`, ...).
 """
 
 

@@ -14,17 +14,19 @@ from tools.reference.tables import anchor, table
 
 HEAD = f"""# MQTT
 
-Topics are `{TOPIC_ROOT}/FLEET/DEVICE/KIND`. Messages are JSON at QoS 1; `activity` and `progress` are at QoS 0. Clients use MQTT 5, or
-3.1.1 if the broker has no 5. Below, `fleet` and `operator` are users of the fleet's service, `operator` also of the command `edgemeter
-fleet`. The access rules for mosquitto that `edgemeter collector deploy-files` and `edgemeter fleet init` write let a device use its own
-topics only.
+Topics are `{TOPIC_ROOT}/FLEET/DEVICE/KIND`. Messages are JSON at QoS 1; `activity` and `progress`
+are at QoS 0. Clients use MQTT 5, or 3.1.1 if the broker has no 5. Below, `fleet` and `operator` are
+users of the fleet's service, `operator` also of the command `edgemeter fleet`. The access rules for
+mosquitto that `edgemeter collector deploy-files` and `edgemeter fleet init` write let a device use
+its own topics only.
 
 """
 MESSAGES_HEAD = """
 ## Messages
 
-Your programs may read these messages ([users](../tasks/fleet-security.md#the-broker)). Those without a link above are internal. Ignore
-fields that you do not know. Fields without a type are text. `edgemeter config schema messages` prints the JSON Schema of all messages.
+Your programs may read these messages ([users](../tasks/fleet-security.md#the-broker)). Those
+without a link above are internal. Ignore fields that you do not know. Fields without a type are
+text. `edgemeter config schema messages` prints the JSON Schema of all messages.
 """
 # The kinds that programs of others may want to read.
 FOR_READERS: tuple[TopicKind, ...] = ("birth", "state", "receipt", "activity", "progress", "health")

@@ -16,20 +16,22 @@ SENSORS = """# Plug-ins
 
 ## Sensors
 
-`edgemeter energy sensors` shows the power sensors of your machine. A run uses the one with the widest scope, unless you name others with
-`--power`. The scope is what a sensor measures. From wide to narrow, scopes are `wall-ac` (a plug, with the loss in the power supply),
-`board-input` (all that the board draws, USB devices included), `module`, `soc-rails`, `cpu-package` and `gpu-board`.
+`edgemeter energy sensors` shows the power sensors of your machine. A run uses the one with the
+widest scope, unless you name others with `--power`. The scope is what a sensor measures. From wide
+to narrow, scopes are `wall-ac` (a plug, with the loss in the power supply), `board-input` (all that
+the board draws, USB devices included), `module`, `soc-rails`, `cpu-package` and `gpu-board`.
 
-The [sample configuration](samples/agent.toml) has a table `[sensors.NAME]` for each sensor with settings. The keys `gain`, `gain_u_ratio`,
-`gain_drift_ratio` and `delay_ms` work for [any sensor](../tasks/energy.md).
+The [sample configuration](samples/agent.toml) has a table `[sensors.NAME]` for each sensor with
+settings. The keys `gain`, `gain_u_ratio`, `gain_drift_ratio` and `delay_ms` work for [any
+sensor](../tasks/energy.md).
 
 """
 RUNTIMES = """
 ## Runtimes
 
-The file's suffix chooses the runtime, unless you give `--runtime`. Choose a backend with `--backend`, and change settings with
-`--option KEY=VALUE` (`options` in a suite). Nobody has [tried](../install.md#what-was-tried) the backends in the last column on their
-hardware.
+The file's suffix chooses the runtime, unless you give `--runtime`. Choose a backend with
+`--backend`, and change settings with `--option KEY=VALUE` (`options` in a suite). Nobody has
+[tried](../install.md#what-was-tried) the backends in the last column on their hardware.
 
 """
 GENERATORS = """
@@ -40,8 +42,8 @@ A generator runs a language model. You choose it, its backend and its settings l
 DECODERS = """
 ## Decoders
 
-A decoder turns output tensors into boxes, masks or keypoints. It is recognised from the outputs, or named by `family` in the
-[model card](configuration.md#the-model-card).
+A decoder turns output tensors into boxes, masks or keypoints. It is recognised from the outputs, or
+named by `family` in the [model card](configuration.md#the-model-card).
 
 """
 # Where a data sheet goes on for makers: files of the kernel, protocols, sources, and what it was
@@ -71,7 +73,8 @@ def page() -> str:
     return "".join([
         SENSORS, table(["sensor", "what it reads", "settings"], sensors), *_sheets(power.SENSORS),
         RUNTIMES, table(["runtime", "what it runs", "untried"], runs), *_sheets(runtimes.RUNTIMES),
-        GENERATORS, *_sheets(generators.GENERATORS, with_title=True), DECODERS, table(["family", "outputs"], rows),
+        GENERATORS, *_sheets(generators.GENERATORS, with_title=True), DECODERS,
+        table(["family", "outputs"], rows),
     ])  # fmt: skip
 
 

@@ -10,13 +10,14 @@ HEAD = """# The run record
 
 A record is one measurement of one case in one process. This is schema number {number}:
 
-- No field is removed or renamed, and none changes its type, unit or meaning, within a schema number.
+- No field is removed or renamed, and none changes its type, unit or meaning, within a schema
+  number.
 - New fields are optional. Ignore those that you do not know.
 - Free texts (`reasons`, `warnings`) may change.
 - Names end with the unit. Ratios are 0..1. Absent values are null, never 0.
 
-`edgemeter config schema` prints the JSON Schema with the type and meaning of every field. For the sentence of a
-violated rule see [rules](rules.md).
+`edgemeter config schema` prints the JSON Schema with the type and meaning of every field. For the
+sentence of a violated rule see [rules](rules.md).
 
 """
 

@@ -8,10 +8,12 @@ HEAD = """# Rules
 
 ## Verdict on a run
 
-The verdict is `ok`, `disturbed` or `invalid`. If a run is not ok, find its sentence below, do what the last column says, and measure again.
-In a sentence, N is a number of your run, and `...` names the part that it is about.
+The verdict is `ok`, `disturbed` or `invalid`. If a run is not ok, find its sentence below, do what
+the last column says, and measure again. In a sentence, N is a number of your run, and `...` names
+the part that it is about.
 
-- **Disturbed**: something other than the model changed the figures. The run is left out once three runs of its case are ok.
+- **Disturbed**: something other than the model changed the figures. The run is left out once three
+  runs of its case are ok.
 - **Invalid**: the figures are wrong. The run is listed and enters no statistic.
 - **Note**: the figures are right.
 
@@ -21,10 +23,12 @@ EFFECTS = {"invalid": "Invalid", "disturbed": "Disturbed", "note": "Notes"}
 COMPARABILITY = """
 ## What is compared with what
 
-- `edgemeter compare --reference NAME`, and the web page, compare each case with the most similar case of the reference, by the rules below.
-- `edgemeter compare OLD NEW`, with stored runs, compares the same cases on the same device, or else on the same board.
-- `edgemeter compare a.onnx b.onnx` compares any models. Speeds need the same scenario, rate and deadline, accuracies the same metric and
-  images, energies the same scope.
+- `edgemeter compare --reference NAME`, and the web page, compare each case with the most similar
+  case of the reference, by the rules below.
+- `edgemeter compare OLD NEW`, with stored runs, compares the same cases on the same device, or else
+  on the same board.
+- `edgemeter compare a.onnx b.onnx` compares any models. Speeds need the same scenario, rate and
+  deadline, accuracies the same metric and images, energies the same scope.
 """
 
 

@@ -78,7 +78,8 @@ def blocks(page: Path) -> list[Block]:
     text = page.read_text()
     return [
         Block(
-            text.count("\n", 0, fence.start()) + 1, fence["mark"] or "", fence["language"], fence["title"] or "",
+            text.count("\n", 0, fence.start()) + 1, fence["mark"] or "", fence["language"],
+            fence["title"] or "",
             re.sub(rf"^{fence['indent']}", "", fence["text"], flags=re.MULTILINE),
         )
         for fence in FENCE.finditer(text)
@@ -168,7 +169,8 @@ class Walk:
         began = time.monotonic()
         completed = subprocess.run(
             ["bash", "-o", "pipefail", "-c", self._text(typed)],
-            cwd=self.folder, env=self._environment, capture_output=True, text=True, check=False, timeout=LIMIT_S,
+            cwd=self.folder, env=self._environment, capture_output=True, text=True, check=False,
+            timeout=LIMIT_S,
         )  # fmt: skip
         self.steps.append(
             Step(typed, completed.stderr + completed.stdout, time.monotonic() - began)

@@ -115,8 +115,10 @@ def test_every_runtime_that_reads_a_file_is_measured(tmp_path):
     converted_files = BoardFormats(
         {"litert-fp32": tmp_path / "m_fp32.tflite", "edgetpu": tmp_path / "m_int8_edgetpu.tflite"}
     )
-    assert [(name, path.name, runtime) for name, (path, runtime) in converted_files.candidates(tmp_path / "m.onnx").items()] == [
-        ("m.onnx", "m.onnx", "onnx"), ("m.onnx, openvino", "m.onnx", "openvino"), ("litert-fp32", "m_fp32.tflite", "litert"),
+    candidates = converted_files.candidates(tmp_path / "m.onnx")
+    assert [(name, path.name, runtime) for name, (path, runtime) in candidates.items()] == [
+        ("m.onnx", "m.onnx", "onnx"), ("m.onnx, openvino", "m.onnx", "openvino"),
+        ("litert-fp32", "m_fp32.tflite", "litert"),
         ("edgetpu", "m_int8_edgetpu.tflite", "edgetpu"),
     ]  # fmt: skip
 

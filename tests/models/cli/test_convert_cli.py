@@ -130,7 +130,8 @@ def test_a_machine_without_a_sandbox_converts_only_what_is_called_trusted(tmp_pa
     (tmp_path / "trtexec").chmod(0o755)
     checkout = Path(__file__).parents[3]
     environment = {
-        **os.environ, "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{checkout}", "EDGEMETER_HOME": str(tmp_path / "home"),
+        **os.environ, "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{checkout}",
+        "EDGEMETER_HOME": str(tmp_path / "home"),
         "PATH": str(tmp_path),
     }  # fmt: skip
 

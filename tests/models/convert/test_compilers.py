@@ -36,7 +36,8 @@ Operator                       Count      Status
 
 CONV_2D                        60         Mapped to Edge TPU
 LOGISTIC                       3          Mapped to Edge TPU
-LOGISTIC                       1          Operation is otherwise supported, but not mapped due to some unspecified limitation
+LOGISTIC                       1          Operation is otherwise supported, but not mapped due to \
+some unspecified limitation
 DEQUANTIZE                     1          Operation is working on an unsupported data type
 Compilation child process completed within timeout period.
 Compilation succeeded!
@@ -60,7 +61,8 @@ PASSED = (
 )
 FAILED = """\
 &&&& RUNNING TensorRT.trtexec [TensorRT v8502] # trtexec
-[11/20/2026-09:00:00] [E] [TRT] ModelImporter.cpp:771: While parsing node number 3 [ConvInteger -> "x"]: No importer registered
+[11/20/2026-09:00:00] [E] [TRT] ModelImporter.cpp:771: While parsing node number 3 \
+[ConvInteger -> "x"]: No importer registered
 [11/20/2026-09:00:00] [E] Failed to parse onnx file
 &&&& FAILED TensorRT.trtexec [TensorRT v8502] # trtexec
 """

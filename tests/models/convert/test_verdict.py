@@ -84,7 +84,7 @@ def test_with_ground_truth_the_accuracy_decides():
         )
 
 
-def test_without_ground_truth_the_predictions_in_common_decide_and_of_an_unknown_model_the_outputs():
+def test_without_ground_truth_common_predictions_decide_and_of_an_unknown_model_the_outputs():
     """Without ground truth the share of common predictions gives the verdict.
 
     It is the share of objects that source and product both show. Of an unknown model the outputs

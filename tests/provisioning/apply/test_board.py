@@ -134,7 +134,8 @@ def test_a_wrong_address_is_refused():
     A password in it is not repeated.
     """
     for text in (
-        "ssh://pi@host/home/pi", "ssh://", "ssh://@host", "ssh://-oProxyCommand=x", "ssh://-x@host", "ssh://fe80::1", "ssh://[host]",
+        "ssh://pi@host/home/pi", "ssh://", "ssh://@host", "ssh://-oProxyCommand=x", "ssh://-x@host",
+        "ssh://fe80::1", "ssh://[host]",
         "ssh://host:0", "ssh://host:65536", "ssh://host:22x", "ssh://pi@a@b", "telnet://host",
     ):  # fmt: skip
         with table_row(text), pytest.raises(ConfigError, match="is not the address of a board"):

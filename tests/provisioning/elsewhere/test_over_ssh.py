@@ -252,7 +252,8 @@ def test_what_cannot_be_measured_over_ssh_is_refused_in_one_line(tmp_path):
 TARGET = small_release.this_target()
 PYTHON = Interpreter(TARGET.python_text, "/usr/bin/python3")
 BOARD = BoardFacts(
-    arch=TARGET.arch, system="Debian", model="Raspberry Pi 5 Model B Rev 1.0", pythons=(PYTHON,), glibc=TARGET.glibc, rights="none",
+    arch=TARGET.arch, system="Debian", model="Raspberry Pi 5 Model B Rev 1.0", pythons=(PYTHON,),
+    glibc=TARGET.glibc, rights="none",
     has_openssl=False, home="/home/pi", root="/home/pi/.cache/edgemeter", free_bytes=0,
     current=None, releases={},
 )  # fmt: skip

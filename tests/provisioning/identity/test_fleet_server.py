@@ -383,7 +383,8 @@ def test_an_agent_fetches_and_goes_on_where_it_was(served, tmp_path):
 SILENT = """
 import resource, socket, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
-connections = [socket.create_connection(("127.0.0.1", int(sys.argv[1])), 60) for _ in range(int(sys.argv[2]))]
+address, count = ("127.0.0.1", int(sys.argv[1])), int(sys.argv[2])
+connections = [socket.create_connection(address, 60) for _ in range(count)]
 print("ready", flush=True)
 sys.stdin.read()
 """

@@ -68,7 +68,8 @@ def test_a_release_is_signed_where_the_key_is(server, offline, tmp_path):
         "-out manifest.sig manifest.json"
         f" && tar rf {unsigned} manifest.sig"
     )
-    subprocess.run(script, shell=True, cwd=tmp_path, check=True)  # noqa: S602 - the command of the page
+    # It is the command of the page.
+    subprocess.run(script, shell=True, cwd=tmp_path, check=True)  # noqa: S602
     assert "0.0.1" in run_fleet(server, "release", "add", unsigned).stdout
 
 

@@ -28,7 +28,8 @@ def main():
         return 0
     text = Path(sys.argv[3]).read_text()
     home, config = Path(sys.argv[5]), Path(sys.argv[7])
-    if sys.argv[1:3] + sys.argv[4::2] != ["agent", "join", "--home", "--config", "--timeout"] or 'token = "' not in text:
+    expected = ["agent", "join", "--home", "--config", "--timeout"]
+    if sys.argv[1:3] + sys.argv[4::2] != expected or 'token = "' not in text:
         print("Error: the token has been used", file=sys.stderr)
         return 1
     if (home / "refuse").exists():

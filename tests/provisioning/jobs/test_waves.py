@@ -17,7 +17,8 @@ from tests.fixtures.rows import table_row
 
 def running(waves=3, ratio=0.2):
     return Job(
-        works=(), title="t", timeout_s=1.0, max_failed_ratio=ratio, job="j", made_ns=0, state="running", reason=None, wave=0, waves=waves,
+        works=(), title="t", timeout_s=1.0, max_failed_ratio=ratio, job="j", made_ns=0,
+        state="running", reason=None, wave=0, waves=waves,
         judged_from=0, ended_ns=None,
     )  # fmt: skip
 

@@ -25,8 +25,11 @@ def offline(releases, tmp_path, monkeypatch, pip_finds):
     monkeypatch.setenv("EDGEMETER_FLEET_FOLDER", str(releases.folder))
     wheel = small_release.edgemeter_wheel(tmp_path, "3.1")
     target = small_release.this_target()
-    return ["--board", "pc" if target.arch == "x86_64" else "arm64", "--python", target.python_text, "--glibc", target.glibc_text,
-            "--extras", "", "--wheel", str(wheel)]  # fmt: skip
+    return [
+        "--board", "pc" if target.arch == "x86_64" else "arm64",
+        "--python", target.python_text, "--glibc", target.glibc_text,
+        "--extras", "", "--wheel", str(wheel),
+    ]  # fmt: skip
 
 
 def run(command, *arguments):

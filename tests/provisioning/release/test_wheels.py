@@ -66,7 +66,8 @@ def test_markers_are_read_as_on_the_board(index, tmp_path):  # noqa: ARG001 - th
     assert collected(tmp_path, boards.release_target("pi4"), wheel, ()) == {"edgemeter", "pip"}
 
 
-def test_a_wheel_that_no_index_has_is_included_with_what_it_needs(index, tmp_path):  # noqa: ARG001 - the world
+# `index` is the world.
+def test_a_wheel_that_no_index_has_is_included_with_what_it_needs(index, tmp_path):  # noqa: ARG001
     """A maker's runtime, which no index has, is included with its requirements.
 
     One for another processor or Python, or whose requirements cannot be found, is refused.
