@@ -255,7 +255,7 @@ def test_columns_that_are_unmistakable_need_no_option(energy):
 
 
 def test_a_column_that_is_named_may_be_given_its_unit(energy):
-    """jtop's columns have no units, and several of them are powers."""
+    """The columns of jtop have no units, and several of them are powers."""
     content = (
         "time,uptime,Power CPU,Power TOT\n{0}0,1,9,2000\n{0}0.5,2,9,4000\n{0}1,3,9,2000\n".format(
             "2026-05-22 11:00:0"
