@@ -5,6 +5,7 @@ energy of prefill, and `contract.decode_energy` is a difference between two runs
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -26,6 +27,35 @@ if TYPE_CHECKING:
 PREFILL = "generation_energy_prefill_token_gross_mj"
 THIS_HOST = ("localhost", "127.0.0.1", "::1")
 AnyRun = MeasuredRun | RunRecord
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnergy:
+    """The energies of a run, its generation with energies per token, and why some are absent."""
+
+    energies: Energies
+    generation: Generation | None
+    reasons: dict[str, str]
+
+
+def energy_of_run(
+    run: MeasuredRun,
+    traces: Sequence[SensorTrace],
+    environment: Environment,
+    why_no_power: str,
+) -> RunEnergy:
+    """Return all that the traces of the power sensors say of a measured run.
+
+    `why_no_power` is the reason if there is no trace.
+    """
+    energies = Energies(None, why_no_power)
+    if traces:
+        windows = run.timed, run.idle_before, run.idle_after
+        energies = energies_of_run(run, traces, energy_run_of(run, windows, environment))
+    generation, reasons = generation_with_energy(run, energies.energy)
+    if energies.reason:
+        reasons = reasons | {"energy": energies.reason}
+    return RunEnergy(energies, generation, reasons)
 
 
 def energy_run_of(

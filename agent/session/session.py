@@ -19,7 +19,6 @@ from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_formats import SERVED
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case, Suite
-from edgemeter.agent.energy.energies import Energies
 from edgemeter.agent.energy.sampler import Sampler, SensorTrace, pack_traces
 from edgemeter.agent.engine import isolation, job
 from edgemeter.agent.machine import clock, fingerprint
@@ -31,11 +30,7 @@ from edgemeter.agent.power.detect import described
 from edgemeter.agent.session import checks, run_record
 from edgemeter.agent.session.observation import Observation
 from edgemeter.agent.session.quiet import QuietMoment, settle
-from edgemeter.agent.session.run_energy import (
-    energies_of_run,
-    energy_run_of,
-    generation_with_energy,
-)
+from edgemeter.agent.session.run_energy import energy_of_run
 from edgemeter.agent.session.run_plan import RunPlan
 from edgemeter.agent.session.run_record import PlannedRun, SessionContext
 
@@ -239,19 +234,12 @@ def record_of(
     elif observation.memory is not None:
         thirds_mb = observation.memory.thirds_mb(measured.timed.start_ns, measured.timed.end_ns)
         measured = msgspec.structs.replace(measured, memory_thirds_mb=thirds_mb)
-    power = Energies(None, why_no_power)
-    if traces:
-        windows = measured.timed, measured.idle_before, measured.idle_after
-        power = energies_of_run(
-            measured, traces, energy_run_of(measured, windows, run.session.environment)
-        )
-    generation, no_token_energy = generation_with_energy(measured, power.energy)
-    series = (*measured.samples, *pack_traces(traces, measured.timed.start_ns))
-    reasons = (
-        measured.reasons | no_token_energy | ({"energy": power.reason} if power.reason else {})
-    )
+    power = energy_of_run(measured, traces, run.session.environment, why_no_power)
     measured = msgspec.structs.replace(
-        measured, generation=generation, samples=series, reasons=reasons
+        measured,
+        generation=power.generation,
+        samples=(*measured.samples, *pack_traces(traces, measured.timed.start_ns)),
+        reasons=measured.reasons | power.reasons,
     )
     curve = None
     if run.case.mode == "sustained" or measured.is_long_schedule:
@@ -259,7 +247,7 @@ def record_of(
 
         curve = sustained_of(measured, measured.timed, observation.timed_conditions, traces)
     return run_record.run_record(
-        run, measured, monotonic_ns, observation.seen, power, traces, curve
+        run, measured, monotonic_ns, observation.seen, power.energies, traces, curve
     )
 
 
