@@ -133,6 +133,26 @@ def test_arrows_between_the_packages_run_one_way():
         assert imported <= MAY_IMPORT[package] | {package}, path
 
 
+def test_only_commands_import_click():
+    """The library measures and compares without a command line, which stands on it."""
+    below = [
+        str(path.relative_to(ROOT))
+        for path in (*MODULES, *INTERFACE.glob("*.py"))
+        if "cli" not in path.relative_to(ROOT).parts
+        and any(name.split(".")[0] == "click" for name, _ in imports(path))
+    ]
+    assert below == []
+
+
+def test_only_commands_import_what_commands_share():
+    """A room that needs `base/cli`, or the `cli` of a package, is a command itself."""
+    assert [
+        (path, module)
+        for path, module in arrows()
+        if ".cli." in f"{module}." and "/cli/" not in path
+    ] == []
+
+
 def test_nothing_imports_the_python_interface():
     """Nothing imports `edgemeter` itself (`src/edgemeter`), which stands on the packages.
 

@@ -2,12 +2,14 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from edgemeter.agent.base import config, interrupts
+from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case, SuiteFile, expand
 from edgemeter.agent.engine import isolation, job
@@ -21,17 +23,20 @@ from edgemeter.agent.power.detect import open_sensors
 from edgemeter.agent.session.quiet import QuietMoment
 from edgemeter.agent.session.run_record import PlannedRun, SessionContext
 from edgemeter.agent.session.session import OnEvent, measure_run
-from edgemeter.agent.settings.case_keys import checked_settings
 
 # The settings of a case that apply to a function; others are about models, data or a separate
 # process.
 SETTINGS = ("mode", "seconds", "idle_seconds", "name", "seed")
 
 
-def case_of(target: FunctionCall, settings: Mapping[str, Any]) -> Case:
-    """Return the case of a function; raises ConfigError if a setting has a wrong value."""
-    named = {"name": name_of(target.function), **settings}
-    written = checked_settings({"model": "function", "runtime": job.FUNCTION_RUNTIME, **named})
+def case_of(target: FunctionCall, settings: Settings) -> Case:
+    """Return the case of a function."""
+    written = msgspec.structs.replace(
+        settings,
+        model="function",
+        runtime=job.FUNCTION_RUNTIME,
+        name=settings.name or name_of(target.function),
+    )
     return expand(SuiteFile(name="function", case=[written]), Path.cwd()).cases[0]
 
 

@@ -266,9 +266,9 @@ class Setting:
 
 
 def settings(
-    path: Path | None, options: Mapping[str, Any], environ: Mapping[str, str] = os.environ
+    path: Path | None, named: Mapping[str, object], environ: Mapping[str, str] = os.environ
 ) -> list[Setting]:
-    """Return every setting; `options` are those of the command line.
+    """Return every setting; `named` are those of the command line, by their keys.
 
     Settings of sensors are named `sensors.NAME.KEY`.
 
@@ -296,8 +296,8 @@ def settings(
             value, source = config.this_device(), "default: the host name"
         if environ.get(variable := VARIABLE_OF.get(key, "")):
             value, source = environ[variable], variable
-        if options.get(key) is not None:
-            value, source = str(options[key]), f"--{key.replace('_', '-')}"
+        if named.get(key) is not None:
+            value, source = str(named[key]), f"--{key.replace('_', '-')}"
         all_settings.append(
             Setting(key, list(value) if isinstance(value, tuple) else value, source)
         )

@@ -183,9 +183,7 @@ def _function_run(
             f"unexpected keyword argument {unknown[0]!r} for a function: "
             f"{near(unknown[0], function_run.SETTINGS)}"
         )
-    case = function_run.case_of(
-        target, {key: value for key, value in settings.items() if value is not None}
-    )
+    case = function_run.case_of(target, checked_settings(settings))
     with _progress(is_shown=progress) as on_event:
         return function_run.measure_function(target, case, session, logger.warning, on_event)
 
