@@ -18,8 +18,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import msgspec
-
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.provisioning.release.boards import ReleaseTarget
 
@@ -80,16 +78,13 @@ def _copy_source(source: Path, target: Path) -> Path:
     """
     try:
         target.mkdir()
-        setup = msgspec.toml.decode((source / "pyproject.toml").read_bytes())["tool"]["setuptools"]
         for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
             shutil.copy(source / name, target / name)
-        for folder in {path.partition("/")[0] for path in setup["package-dir"].values()}:
-            shutil.copytree(
-                source / folder,
-                target / folder,
-                ignore=shutil.ignore_patterns("__pycache__", "*.pyc"),
-            )
-    except (OSError, shutil.Error, msgspec.MsgspecError, KeyError) as error:
+        # The links in it are followed.
+        shutil.copytree(
+            source / "src", target / "src", ignore=shutil.ignore_patterns("__pycache__", "*.pyc")
+        )
+    except (OSError, shutil.Error) as error:
         raise ConfigError(
             f"cannot read edgemeter's source in {str(source)!r} ({error}): {GIVE_WHEEL}"
         ) from error

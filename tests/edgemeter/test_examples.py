@@ -128,10 +128,9 @@ def test_plug_ins_in_files_measure_and_score(classifier, tmp_path):
 
 
 @pytest.mark.services
-def test_a_runtime_of_forty_lines_is_measured_as_a_package_registers_it(classifier, tmp_path):
+def test_a_runtime_in_one_file_is_measured_as_a_package_registers_it(classifier, tmp_path):
     """The same file as a registered package's is measured by its name in the entry points."""
     text = (PLUGINS / "runtime.py").read_text()
-    assert len(text.splitlines()) <= 40
     install(
         tmp_path / "site",
         "dense",

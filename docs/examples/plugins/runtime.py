@@ -29,21 +29,11 @@ class DenseLayer(Runtime):
             self.weights = np.load(model)
             rows, columns = self.weights.shape
         except (OSError, ValueError, EOFError) as error:
-            raise ConfigError(
-                f"{str(model)!r} is no dense layer: give an .npy with a matrix"
-            ) from error
+            raise ConfigError(f"{model} is no dense layer: give an .npy with a matrix") from error
         self.inputs = (TensorInfo("x", (1, rows - 1), "float32"),)
         outputs = (TensorInfo("y", (1, columns), "float32"),)
-        return Loaded(
-            "numpy",
-            np.__version__,
-            "cpu",
-            self.inputs,
-            outputs,
-            {},
-            0,
-            time.monotonic_ns() - started_ns,
-        )
+        load_ns = time.monotonic_ns() - started_ns
+        return Loaded("numpy", np.__version__, "cpu", self.inputs, outputs, {}, 0, load_ns)
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         check_inputs(inputs, self.inputs)

@@ -121,7 +121,7 @@ def test_a_sweep_that_is_killed_before_any_of_its_writes_is_put_back(tmp_path, m
 
 
 @pytest.mark.services
-def test_a_sweep_that_is_killed_with_nvpmodel_at_work_is_put_back(board, capsys):
+def test_a_sweep_that_is_killed_with_nvpmodel_at_work_is_put_back(board, caplog):
     """A running nvpmodel outlives the sweep and holds the run lock until it ends."""
     before = board.settings()
     for delay_s in (0.0, 0.03, 0.08, 0.2, 0.35, 0.5):
@@ -136,7 +136,7 @@ def test_a_sweep_that_is_killed_with_nvpmodel_at_work_is_put_back(board, capsys)
         assert restore_leftover(board.home, board.machine, holds_run_lock=True) == ""
         lock.release()
         assert (board.settings(), board.record.exists()) == (before, False), delay_s
-    assert "restored the board" in capsys.readouterr().err
+    assert "restored the board" in caplog.text
 
 
 @pytest.mark.services
