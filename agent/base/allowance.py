@@ -24,25 +24,23 @@ class Allowance:
     def spend(self, name: str, units: float = 1.0) -> bool:
         """Count `units` sent by `name`, and return whether they were within the limit."""
         with self._lock:
-            is_allowed = self._spend(name, units)
-            if not is_allowed:
+            now_s = self._clock()
+            balance, since_s = self._balances.get(name, (self._burst, now_s))
+            balance = min(self._burst, balance + self._per_s * (now_s - since_s)) - units
+            if balance < 0:
                 self._exceeded.add(name)
-        return is_allowed
+            if len(self._balances) >= MOST_REMEMBERED:
+                full_s = self._burst / self._per_s
+                self._balances = {
+                    other: entry
+                    for other, entry in self._balances.items()
+                    if now_s - entry[1] < full_s
+                }
+            self._balances[name] = max(0.0, balance), now_s
+        return balance >= 0
 
     def exceeded(self) -> list[str]:
         """Return the senders that exceeded the limit since the last call."""
         with self._lock:
             names, self._exceeded = self._exceeded, set()
         return sorted(names)
-
-    def _spend(self, name: str, units: float) -> bool:
-        now_s = self._clock()
-        balance, since_s = self._balances.get(name, (self._burst, now_s))
-        balance = min(self._burst, balance + self._per_s * (now_s - since_s)) - units
-        if len(self._balances) >= MOST_REMEMBERED:
-            full_s = self._burst / self._per_s
-            self._balances = {
-                other: entry for other, entry in self._balances.items() if now_s - entry[1] < full_s
-            }
-        self._balances[name] = max(0.0, balance), now_s
-        return balance >= 0

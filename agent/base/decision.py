@@ -54,8 +54,13 @@ class Decision:
 
     @property
     def mirrored(self) -> "Decision":
-        evidence = replace(self.evidence, middle=-self.evidence.middle)
-        return decide(evidence, self.confidence, self.margin, self.better, self.scale)
+        return decide(
+            replace(self.evidence, middle=-self.evidence.middle),
+            self.confidence,
+            self.margin,
+            self.better,
+            self.scale,
+        )
 
     @property
     def further(self) -> int | None:

@@ -105,8 +105,9 @@ def _opened(
     if response.status < HTTPStatus.MULTIPLE_CHOICES or is_rest:
         return response
     with response:
-        message = f"{redacted(address)}: the server responds {response.status} {response.reason}"
-        raise (TransientError if response.status in _BUSY else UnavailableError)(message)
+        raise (TransientError if response.status in _BUSY else UnavailableError)(
+            f"{redacted(address)}: the server responds {response.status} {response.reason}"
+        )
 
 
 def _may_follow(_: int, before: str, after: str) -> bool:
@@ -117,9 +118,9 @@ def _may_follow(_: int, before: str, after: str) -> bool:
     """
     was, becomes = urlsplit(before).scheme, urlsplit(after).scheme
     if becomes not in ("http", "https") or (was == "https" and becomes == "http"):
-        redirect = f"{redacted(before)} redirects to {redacted(after)}"
         raise UnavailableError(
-            f"{redirect}: not followed; only https to https, and http to http or https, are"
+            f"{redacted(before)} redirects to {redacted(after)}: not followed; only https to "
+            "https, and http to http or https, are"
         )
     return True
 

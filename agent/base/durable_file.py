@@ -8,7 +8,7 @@ from typing import BinaryIO, TypeVar
 
 import msgspec
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.agent.base.foreign_text import decode_json
 
 Content = TypeVar("Content")
@@ -22,34 +22,18 @@ def write(path: Path, content: bytes, mode: int = 0o600) -> None:
     Raises:
         UnavailableError: the folder cannot be made or written, or the disk is full.
     """
-    try:
+    with os_error_as(
+        UnavailableError,
+        f"cannot write {str(path)!r}",
+        "check its folder, its owner and the space on the disk",
+    ):
         make_folder(path.parent)
         with replacing(path, mode) as file:
             file.write(content)
-    except OSError as error:
-        raise UnavailableError(
-            f"cannot write {str(path)!r} ({error.strerror}): check its folder, its owner and the "
-            "space on the disk"
-        ) from error
-
-
-def write_struct(path: Path, content: object) -> Path:
-    """Write a struct to `path` as indented JSON, readable for all, and return the path.
-
-    Raises:
-        ConfigError: it cannot be written.
-    """
-    try:
-        write(path, msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n", mode=0o644)
-    except UnavailableError as error:
-        raise ConfigError(
-            f"{error}, or set EDGEMETER_HOME to a folder that can be written"
-        ) from error
-    return path
 
 
 def read_struct(path: Path, kind: type[Content], label: str, remedy: str) -> Content | None:
-    """Return the struct that `write_struct` wrote to `path`, or None.
+    """Return the struct in the JSON file at `path`, or None if there is no file.
 
     `label` names it, `remedy` is for a damaged file.
 

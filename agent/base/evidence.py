@@ -23,7 +23,6 @@ from itertools import pairwise
 from statistics import fmean, geometric_mean, median
 from typing import Literal, NamedTuple
 
-from edgemeter.agent.base.dependence import longest_correlation, variance_inflation
 from edgemeter.agent.base.statistics import (
     FEWEST,
     jackknife_error,
@@ -49,6 +48,9 @@ GUEST_SESSION_SD = 0.06
 # days) where days are independent. Fewer than five show nothing of it.
 DAY_CORRELATION, CORRELATION_DAYS = 0.3, 10
 FEWEST_IN_A_ROW = 5
+# A correlation over more than this share of the values cannot distinguish a wandering process from
+# a drift.
+LONGEST_RATIO = 2 / 3
 # The degrees of freedom of an uncertainty that is known beforehand, such as that of a meter.
 EXACT = math.inf
 _NORMAL = 1000.0  # With more degrees of freedom, Student's t is taken as normal.
@@ -187,7 +189,7 @@ def _mean_of_units(unit: Unit, members: Sequence[float]) -> Evidence:
     inflation = 1.0
     if unit == "day" and n >= FEWEST_IN_A_ROW and squares > 0:
         raw = math.fsum(day * after for day, after in pairwise(deviations)) / squares
-        inflation = variance_inflation(n, _day_correlation(raw, n))
+        inflation = _variance_inflation(n, _day_correlation(raw, n))
     return Evidence(
         middle, math.sqrt(inflation * squares / (n - 1) / n), max(1.0, n / inflation - 1), n, unit
     )
@@ -331,7 +333,16 @@ def _day_correlation(raw: float, days: int) -> float:
     """
     corrected = raw + (1 + 4 * raw) / days
     shrunk = (days * corrected + CORRELATION_DAYS * DAY_CORRELATION) / (days + CORRELATION_DAYS)
-    return min(longest_correlation(days), max(0.0, shrunk))
+    return min(1 - 1 / (LONGEST_RATIO * days), max(0.0, shrunk))
+
+
+def _variance_inflation(n: int, r: float) -> float:
+    """Return how much the correlation r of neighbours inflates the variance of a mean of n values.
+
+    It is the ratio to the variance of a mean of n independent values (a first-order process).
+    """
+    inflation: float = (1 + r) / (1 - r) - 2 * r * (1 - r**n) / (n * (1 - r) ** 2)
+    return inflation
 
 
 def _combined(middle: float, errors: Iterable[tuple[float, float]], like: Evidence) -> Evidence:

@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from edgemeter.agent.base import interrupts
-from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.errors import UnavailableError, os_error_as
 from edgemeter.agent.base.number_text import on_one_line
 from edgemeter.agent.base.service_manager import notify_service_manager
 
@@ -58,13 +58,12 @@ class FileLock:
         """
         if self._descriptor is not None:
             return True
-        try:
+        with os_error_as(
+            UnavailableError,
+            f"cannot make the lock {str(self.path)!r}",
+            "check that its folder may be written",
+        ):
             descriptor = self._open()
-        except OSError as error:
-            raise UnavailableError(
-                f"cannot make the lock {str(self.path)!r} ({error.strerror}): check that its "
-                "folder may be written"
-            ) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -152,13 +151,6 @@ class DeviceLock(FileLock):
         super().__init__(outbox.with_name(f"{outbox.name}.{device}.lock"))
 
 
-class SharedLock(FileLock):
-    """A lock that every user may take, whoever created its file."""
-
-    def _open(self) -> int:
-        return _open_shared(self.path)
-
-
 class _Queue:
     """The queue for the lock at `path`.
 
@@ -208,8 +200,8 @@ def _ask(descriptor: int, command: int, kind: int, start: int, length: int) -> t
     return struct.unpack("@hhqqi4x", fcntl.fcntl(descriptor, command, content))
 
 
-class RunLock(SharedLock):
-    """The run lock of this board.
+class RunLock(FileLock):
+    """The run lock of this board, which every user may take, whoever created its file.
 
     If it cannot be made, it is the one in `home`, which other users of the board do not see. A
     process that did not get it is in the queue until `take` returns True or `release` is called.
@@ -220,6 +212,9 @@ class RunLock(SharedLock):
         self._home = home
         self._note: str | None = None
         self._queue = _Queue(self.path)
+
+    def _open(self) -> int:
+        return _open_shared(self.path)
 
     def release(self) -> None:
         """Release the lock and leave the queue; may be called twice."""

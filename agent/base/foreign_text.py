@@ -76,13 +76,9 @@ def whole_number(digits: str | None) -> int | None:
 
     None for other text, and for a number too large for a counter.
     """
-    is_whole = (
-        digits is not None
-        and digits.isascii()
-        and digits.isdecimal()
-        and len(digits) <= _MOST_DIGITS
-    )
-    return int(digits) if digits is not None and is_whole else None
+    if digits is None or not (digits.isascii() and digits.isdecimal()):
+        return None
+    return int(digits) if len(digits) <= _MOST_DIGITS else None
 
 
 def _bounded(digits: str) -> int | float:

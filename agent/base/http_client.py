@@ -156,9 +156,12 @@ class HttpConnection:
             http.client.HTTPConnection, host, port, timeout=timeout_s
         )
         if parts.scheme == "https":
-            context = server_tls_context(ca_file)
             self._unopened = partial(
-                http.client.HTTPSConnection, host, port, timeout=timeout_s, context=context
+                http.client.HTTPSConnection,
+                host,
+                port,
+                timeout=timeout_s,
+                context=server_tls_context(ca_file),
             )
         self._connection = self._unopened()
         self._answer: HttpAnswer | None = None

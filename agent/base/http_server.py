@@ -134,7 +134,10 @@ class HttpServer(ThreadingHTTPServer):
 
         If there are too many, the connection that has waited longest for its request is closed.
         """
-        if not self._room.acquire(blocking=False) and not self._make_room():
+        # The thread of a closed connection has to notice.
+        if not self._room.acquire(blocking=False) and not (
+            self._waiting.close_longest() and self._room.acquire(timeout=ROOM_S)
+        ):
             self.shutdown_request(request)
             return
         self.await_head(request)
@@ -145,10 +148,6 @@ class HttpServer(ThreadingHTTPServer):
             self.end_wait(request)
             self._room.release()
             self.shutdown_request(request)
-
-    def _make_room(self) -> bool:
-        # The thread of the closed connection has to notice.
-        return self._waiting.close_longest() and self._room.acquire(timeout=ROOM_S)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:

@@ -234,12 +234,12 @@ class ModelServer(HttpConnection):
         """Return the error for a response that refuses a request with this content."""
         reason = f": {answer.reason}" if answer.reason else ""
         message = f"{self.url}{path} answers {answer.status}{reason}; {_remedy(answer, content)}"
-        is_busy = answer.status in (http.client.TOO_MANY_REQUESTS, http.client.SERVICE_UNAVAILABLE)
         return AnswerError(
             message,
             kind=f"http {answer.status}",
             retry_after_s=_retry_after_s(answer),
-            is_busy=is_busy,
+            is_busy=answer.status
+            in (http.client.TOO_MANY_REQUESTS, http.client.SERVICE_UNAVAILABLE),
         )
 
     def _lost(self, path: str, error: BaseException, *, is_busy: bool = False) -> AnswerError:
@@ -267,9 +267,10 @@ class ModelServer(HttpConnection):
                 "broke off",
                 "read the server's log, and check its memory and the network",
             )
-        message = f"no answer from {self.url}{path} ({one_line(error)}): {remedy}"
         return AnswerError(
-            message, kind=kind, is_busy=is_busy or isinstance(error, ConnectionRefusedError)
+            f"no answer from {self.url}{path} ({one_line(error)}): {remedy}",
+            kind=kind,
+            is_busy=is_busy or isinstance(error, ConnectionRefusedError),
         )
 
 

@@ -560,11 +560,10 @@ def _accept_puback_0x95() -> None:
 def _refused(address: BrokerAddress, reason: str) -> ConfigError | UnavailableError:
     if "uthori" in reason or "password" in reason.lower():
         who = f"user {address.user!r}" if address.user else "a client without a user name"
-        remedy = (
-            "check the user in the address (mqtt://USER@HOST) and the password "
-            "(EDGEMETER_MQTT_PASSWORD, or ?password_file=FILE)"
+        return ConfigError(
+            f"the broker at {address} refuses {who} ({reason}): check the user in the address "
+            "(mqtt://USER@HOST) and the password (EDGEMETER_MQTT_PASSWORD, or ?password_file=FILE)"
         )
-        return ConfigError(f"the broker at {address} refuses {who} ({reason}): {remedy}")
     return UnavailableError(
         f"the broker at {address} refuses the connection ({reason}): look at its log"
     )

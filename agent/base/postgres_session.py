@@ -187,9 +187,8 @@ class LedgerSession:
     def query(self, statement: str, *values: Any) -> list[Any]:
         """Return the rows of a query; raises as `transaction`."""
         with self._mapped():
-            connection = self._connected()
-            with self._awaiting():
-                return connection.execute(statement.replace("?", "%s"), values or None).fetchall()
+            statements = MarkedStatements(self._connected(), self._awaiting)
+            return statements.execute(statement, values).fetchall()  # type: ignore[no-any-return]
 
     def _connected(self) -> "psycopg.Connection[Any]":
         if self._connection is None or self._connection.closed:
@@ -254,11 +253,10 @@ class LedgerSession:
             yield
         except self._driver.Error as error:
             if self._deadline is not None and self._deadline.is_expired:
-                text = (
+                raise TransientError(
                     f"{self.address} did not answer within {self._deadline_s:.0f} s: trying the "
                     "next host of the address"
-                )
-                raise TransientError(text) from error
+                ) from error
             raise self._ours(error) from error
         except UnicodeEncodeError as error:
             raise UnstorableError(

@@ -47,8 +47,10 @@ def address_parts(url: str) -> SplitResult:
         return parts
     before, at, behind = url.rpartition("@")
     visible = f"{before.partition('://')[0]}://...@{behind}" if at else url
-    remedy = "give http://HOST:PORT or https://HOST (without user and password)"
-    raise ConfigError(f"{visible!r} is not the address of a server: {remedy}")
+    raise ConfigError(
+        f"{visible!r} is not the address of a server: give http://HOST:PORT or https://HOST "
+        "(without user and password)"
+    )
 
 
 def port_of(parts: SplitResult) -> int:

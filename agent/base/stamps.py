@@ -18,8 +18,11 @@ SECONDS = {
     "milliseconds": 1e-3,
     "us": 1e-6,
     "ns": 1e-9,
+    "min": 60.0,
+    "minutes": 60.0,
+    "h": 3600.0,
+    "hours": 3600.0,
 }
-SECONDS |= {"min": 60.0, "minutes": 60.0, "h": 3600.0, "hours": 3600.0}
 # A number without a unit in this range (years 2014 to 2039) counts from 1970; a smaller one from
 # anywhere.
 EARLIEST_S, LATEST_S = 1.4e9, 2.2e9

@@ -4,7 +4,7 @@ It has Student's t and Wilson's interval.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 # Fewer runs, days or pairs do not show their scatter.
@@ -47,7 +47,10 @@ def student_quantile(confidence: float, freedom: float) -> float:
     low, high = 0.0, 1.0
     while is_below(high):
         low, high = high, high * 2
-    return _bisected(is_below, low, high)
+    while high - low > _SURE * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if is_below(middle) else (low, middle)
+    return (low + high) / 2
 
 
 def _near_quantile(confidence: float, freedom: float) -> float:
@@ -69,14 +72,6 @@ def _near_quantile(confidence: float, freedom: float) -> float:
         if abs(step) <= _LAST_STEP * t:
             break
     return t
-
-
-def _bisected(is_below: Callable[[float], bool], low: float, high: float) -> float:
-    """Return the boundary between these values below which `is_below` is True."""
-    while high - low > _SURE * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if is_below(middle) else (low, middle)
-    return (low + high) / 2
 
 
 def _incomplete_beta(a: float, b: float, x: float) -> float:

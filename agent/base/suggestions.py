@@ -16,8 +16,7 @@ def near(word: str, known_words: Iterable[str]) -> str:
     if suggestion := did_you_mean(word, listed, limit=1):
         return suggestion
     if len(listed) > MOST_LISTED:
-        similar = _resembling(word, listed, 0.0)
-        return f"the most similar of {len(listed)} are {', '.join(similar)}"
+        return f"the most similar of {len(listed)} are {', '.join(_resembling(word, listed, 0.0))}"
     return (
         f"there are {', '.join(listed)}"
         if len(listed) > 1

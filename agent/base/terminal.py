@@ -207,12 +207,11 @@ class EntryTable(Table):
 
     @staticmethod
     def _entry(text: str, indent: int, width: int) -> Iterator[list[Text]]:
-        further = indent + 4
         for line in textwrap.wrap(
             text,
             width,
             initial_indent=" " * indent,
-            subsequent_indent=" " * further,
+            subsequent_indent=" " * (indent + 4),
             break_on_hyphens=False,
         ):
             yield [Text(line)]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line
+from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line, os_error_as
 
 logger = logging.getLogger(__name__)
 
@@ -79,14 +79,13 @@ def check(files: TlsFiles) -> None:
         ("certificate", files.certificate),
         ("key", files.key),
     ):
-        try:
-            if path is not None:
+        if path is not None:
+            with os_error_as(
+                ConfigError,
+                f"cannot read the broker's {kind} {str(path)!r}",
+                "correct the path, or let this user read it",
+            ):
                 path.read_bytes()
-        except OSError as error:
-            raise ConfigError(
-                f"cannot read the broker's {kind} {str(path)!r} ({error.strerror}): correct the "
-                "path, or let this user read it"
-            ) from error
 
 
 def tls_context(files: TlsFiles) -> ssl.SSLContext:
@@ -189,11 +188,10 @@ def _apply_clock(context: ssl.SSLContext, files: TlsFiles) -> None:
 def _handshake_error(where: object, error: ssl.SSLError) -> ConfigError | UnavailableError:
     reason = _reason(error)
     if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason:
-        message = (
+        return ConfigError(
             f"the broker at {where} requires a client certificate: name it in the address, "
             "mqtts://HOST?certificate=FILE&key=FILE"
         )
-        return ConfigError(message)
     if "REVOKED" in reason:
         return ConfigError(
             f"the broker at {where} refuses our certificate ({reason}): this device is revoked, "

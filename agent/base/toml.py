@@ -7,15 +7,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from edgemeter.agent.base import durable_file
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError, os_error_as
 from edgemeter.agent.base.foreign_text import decode_toml
 
 _Document = TypeVar("_Document")
+_REMEDY = "give the path of a TOML file"
 
 
-def read_toml(
-    path: Path, kind: type[_Document], title: str, remedy: str = "give the path of a TOML file"
-) -> _Document:
+def read_toml(path: Path, kind: type[_Document], title: str, remedy: str = _REMEDY) -> _Document:
     """Return the TOML file at `path` as that type.
 
     `title` names the file in errors, `remedy` is for an unreadable one.
@@ -24,12 +23,7 @@ def read_toml(
         ConfigError: it cannot be read, or has a wrong or unknown key: the first mistake, and the
             number of further ones.
     """
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(
-            f"cannot read the {title} {str(path)!r} ({error.strerror}): {remedy}"
-        ) from error
+    text = _read(path, title, remedy)
     try:
         return decode_toml(text, kind)
     except msgspec.MsgspecError as error:
@@ -53,16 +47,16 @@ def parse_toml(path: Path, title: str) -> dict[str, Any]:
         ConfigError: it cannot be read, or is invalid: the line is named.
     """
     try:
-        return decode_toml(path.read_bytes(), dict[str, Any])
-    except OSError as error:
-        raise ConfigError(
-            f"cannot read the {title} {str(path)!r} ({error.strerror}): give the path of "
-            "a TOML file"
-        ) from error
+        return decode_toml(_read(path, title, _REMEDY), dict[str, Any])
     except msgspec.MsgspecError as error:
         raise ConfigError(
             f"{title} {str(path)!r} is not valid TOML ({error}): correct that line"
         ) from error
+
+
+def _read(path: Path, title: str, remedy: str) -> bytes:
+    with os_error_as(ConfigError, f"cannot read the {title} {str(path)!r}", remedy):
+        return path.read_bytes()
 
 
 def toml_document(content: Mapping[str, Any]) -> str:

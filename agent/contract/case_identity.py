@@ -14,6 +14,7 @@ import msgspec
 
 from edgemeter.agent.base.number_text import count
 from edgemeter.agent.contract.model_formats import SERVED
+from edgemeter.agent.contract.operating_point import OperatingPoint
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import RuntimeInfo
 from edgemeter.agent.contract.record_generation import SYNTHETIC, Generation
@@ -157,12 +158,6 @@ def _settings(run: RunRecord) -> str:
     return ", ".join(f"{name} {options[name]}" for name in sorted(options)) if options else ""
 
 
-def _operating_point(run: RunRecord) -> str:
-    """Return the operating point without the power mode, which has a field of its own."""
-    point = run.operating_point
-    return msgspec.structs.replace(point, power_mode=None).words if point else ""
-
-
 def _together(run: RunRecord) -> str:
     if run.together is None:
         return ""
@@ -200,7 +195,10 @@ FIELDS: tuple[IdentityField, ...] = (
         "power_mode", "power mode", "marked", ("environment.power_mode",), absent="no power mode",
     ),
     IdentityField(
-        "operating_point", "governor", "marked", ("operating_point",), _operating_point,
+        # Without the power mode, which has a field of its own.
+        "operating_point", "governor", "marked", ("operating_point",),
+        lambda run: OperatingPoint(governor=run.operating_point.governor).words
+        if run.operating_point else "",
         absent="governor as it was",
     ),
     IdentityField(

@@ -217,9 +217,8 @@ def decode_report(topic: Topic, payload: bytes) -> ReportedMessage:
         topic.fleet,
         topic.device,
     ):
-        source = f"device {report.device!r} of fleet {report.fleet!r}"
         raise ConfigError(
-            f"the {topic.kind} is of {source}, but arrived on the topic of device "
-            f"{topic.device!r} of fleet {topic.fleet!r}"
+            f"the {topic.kind} is of device {report.device!r} of fleet {report.fleet!r}, but "
+            f"arrived on the topic of device {topic.device!r} of fleet {topic.fleet!r}"
         )
     return report

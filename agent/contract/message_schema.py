@@ -29,10 +29,9 @@ def json_schema() -> dict[str, Any]:
     schemas, components = msgspec.json.schema_components(
         messages_of_all, ref_template="#/$defs/{name}"
     )
-    names = [schema["$ref"].rsplit("/", 1)[1] for schema in schemas]
-    head = {
+    return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Edgemeter messages",
-        "messages": names,
+        "messages": [schema["$ref"].rsplit("/", 1)[1] for schema in schemas],
+        "$defs": components,
     }
-    return {**head, "$defs": components}

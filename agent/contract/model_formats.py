@@ -65,10 +65,9 @@ def runtime_for(model: Path) -> str:
             else f"give a file in it, such as {inside.name}"
         )
         raise ConfigError(f"{model.name!r} is a folder, not a model: {instead}")
-    formats = ", ".join(FORMATS)
     raise ConfigError(
-        f"no runtime is known for {model.name!r}: use one of {formats}, convert it to one of "
-        "these, or name the runtime"
+        f"no runtime is known for {model.name!r}: use one of {', '.join(FORMATS)}, convert it to "
+        "one of these, or name the runtime"
     )
 
 

@@ -279,12 +279,13 @@ def json_schema() -> dict[str, Any]:
             field: {**kind, "description": texts[name][field]}
             for field, kind in part["properties"].items()
         }
-    head = {
+    return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": SCHEMA_ID,
         "title": "Edgemeter run record",
+        "description": STABILITY,
+        **schema,
     }
-    return {**head, "description": STABILITY, **schema}
 
 
 def split_samples(payload: bytes) -> tuple[bytes, bytes]:

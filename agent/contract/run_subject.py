@@ -158,15 +158,7 @@ class RunSubject(msgspec.Struct, frozen=True, dict=True, array_like=True):
 
 
 def subject_of(run: RunRecord) -> RunSubject:
-    energy, accuracy, measure = run.energy, run.accuracy, None
-    if accuracy:
-        measure = AccuracyMeasure(
-            accuracy.metric,
-            accuracy.better,
-            accuracy.images,
-            accuracy.dataset_sha256,
-            accuracy.normalisation,
-        )
+    energy, accuracy = run.energy, run.accuracy
     return RunSubject(
         key=key_of(run),
         model=run.model,
@@ -178,7 +170,15 @@ def subject_of(run: RunRecord) -> RunSubject:
         energy_provenance=energy_provenance(run)
         if energy and not not_measured(run, "energy")
         else None,
-        accuracy=measure,
+        accuracy=AccuracyMeasure(
+            accuracy.metric,
+            accuracy.better,
+            accuracy.images,
+            accuracy.dataset_sha256,
+            accuracy.normalisation,
+        )
+        if accuracy
+        else None,
         is_accuracy_ranked=not_measured(run, "accuracy") is None,
     )
 

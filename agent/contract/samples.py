@@ -29,13 +29,12 @@ def pack(name: str, unit: str, values: NDArray[Any]) -> Series:
     else:
         dtype = "<f8"
     raw = np.ascontiguousarray(values, dtype=np.dtype(dtype)).tobytes()
-    data = base64.b64encode(zlib.compress(raw, 6)).decode()
     return Series(
         name=name,
         unit=unit,
         dtype=dtype,  # type: ignore[arg-type]
         count=int(values.size),
-        data=data,
+        data=base64.b64encode(zlib.compress(raw, 6)).decode(),
     )
 
 

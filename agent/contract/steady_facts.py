@@ -1,7 +1,5 @@
 """Runs of frames at a fixed rate, and long runs, in words: the same in all views."""
 
-from collections.abc import Iterator
-
 from edgemeter.agent.base.number_text import duration, plain_digits, share, with_uncertainty
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
@@ -10,16 +8,12 @@ from edgemeter.agent.contract.record_figures import Energy, Steady, Sustained
 
 def steady_facts(run: RunRecord, steady: Steady) -> dict[str, str]:
     """Return frames, answers, energy and the course of the run, by name, as far as known."""
-    return dict(_facts(run, steady))
-
-
-def _facts(run: RunRecord, steady: Steady) -> Iterator[tuple[str, str]]:
-    yield "frames", _frames(steady)
-    yield "answers", _answers(run, steady)
+    facts = {"frames": _frames(steady), "answers": _answers(run, steady)}
     if run.energy is not None:
-        yield "energy", _energy(run, run.energy, steady)
+        facts["energy"] = _energy(run, run.energy, steady)
     if run.sustained is not None:
-        yield "over time", held_out(run.sustained)
+        facts["over time"] = held_out(run.sustained)
+    return facts
 
 
 def held_out(sustained: Sustained) -> str:

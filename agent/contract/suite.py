@@ -462,8 +462,9 @@ def _generating_settings(
             f"{where}: questions have lengths of their own: leave prompt_tokens or questions out"
         )
     settings = {
+        **dict.fromkeys(OF_IMAGES),
         "prompt_tokens": axes["prompt_tokens"] or (None if merged.questions else PROMPT_TOKENS),
         "output_tokens": axes["output_tokens"] or OUTPUT_TOKENS,
         "subset": merged.subset if merged.questions else None,
     }
-    return msgspec.structs.replace(merged, **(dict.fromkeys(OF_IMAGES) | settings))
+    return msgspec.structs.replace(merged, **settings)

@@ -3,7 +3,6 @@
 So `--help` imports neither numpy nor a runtime.
 """
 
-import shlex
 from collections.abc import Collection, Mapping
 from pkgutil import resolve_name
 from typing import Any
@@ -78,39 +77,6 @@ class CommandGroup(DefaultGroup):
                 formatter.write_dl([(name, summary) for name, (_, summary) in commands.items()])
 
 
-def typed() -> str:
-    """Return the current command line to type again.
-
-    The options for where it runs and how it prints are left out.
-    """
-    context = click.get_current_context(silent=True)
-    words = (
-        []
-        if context is None
-        else [word for word in context.command_path.split() if not word.startswith("-")]
-    )
-    for param in context.command.params if context else ():
-        name = param.name or ""
-        if (
-            context is None
-            or name in ("form", "on")
-            or name not in context.params
-            or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE
-        ):
-            continue
-        value_of_option = context.params[name]
-        values = (
-            [f"{key}={value}" for key, value in value_of_option.items()]
-            if isinstance(value_of_option, dict)
-            else value_of_option
-        )
-        for value in values if param.multiple or param.nargs == -1 else [value_of_option]:
-            text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-            option = [] if isinstance(param, click.Argument) else [max(param.opts, key=len)]
-            words += option if getattr(param, "is_flag", False) else [*option, text]
-    return shlex.join(words)
-
-
 class ModalCommand(click.Command):
     """A command that becomes another one if a flag or first word in `modes` is given.
 
@@ -150,7 +116,6 @@ class LongCommand(click.Command):
     def __init__(self, *args: Any, common: Collection[str], **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.common = common
-        text = "Show every option and exit."
         self.params.append(
             click.Option(
                 ["--help-all"],
@@ -158,7 +123,7 @@ class LongCommand(click.Command):
                 is_eager=True,
                 expose_value=False,
                 callback=self._show_all,
-                help=text,
+                help="Show every option and exit.",
             )
         )
 

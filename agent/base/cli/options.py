@@ -46,38 +46,40 @@ def names_and_config(command: _Command) -> _Command:
     )(command)
 
 
-def config_option(command: _Command) -> _Command:
-    return click.option(
-        "--config",
-        type=PATH,
-        envvar="EDGEMETER_CONFIG",
-        help="Configuration file of the agent (TOML).",
-    )(command)
+# Click calls it with these arguments.
+def _keep_quiet(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001
+    ctx.meta[QUIET] = value
 
 
-def quiet_option(command: _Command) -> _Command:
-    """Add `--quiet`, for `progress.is_quiet`."""
-
-    # Click calls it with these arguments.
-    def keep(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001
-        ctx.meta[QUIET] = value
-
-    text = "Print only the result, warnings and errors."
-    return click.option(
-        "-q", "--quiet", is_flag=True, expose_value=False, callback=keep, help=text
-    )(command)
-
-
-def save_option(command: _Command) -> _Command:
-    text = "Do not store the runs in the ledger of this device."
-    return click.option(
-        "--no-save", "save", is_flag=True, flag_value=False, default=True, help=text
-    )(command)
-
-
-def trusted_option(command: _Command) -> _Command:
-    text = "Convert without a sandbox: only for models that you trust."
-    return click.option("--trusted", "is_trusted", is_flag=True, help=text)(command)
+config_option = click.option(
+    "--config",
+    type=PATH,
+    envvar="EDGEMETER_CONFIG",
+    help="Configuration file of the agent (TOML).",
+)
+# For `progress.is_quiet`.
+quiet_option = click.option(
+    "-q",
+    "--quiet",
+    is_flag=True,
+    expose_value=False,
+    callback=_keep_quiet,
+    help="Print only the result, warnings and errors.",
+)
+save_option = click.option(
+    "--no-save",
+    "save",
+    is_flag=True,
+    flag_value=False,
+    default=True,
+    help="Do not store the runs in the ledger of this device.",
+)
+trusted_option = click.option(
+    "--trusted",
+    "is_trusted",
+    is_flag=True,
+    help="Convert without a sandbox: only for models that you trust.",
+)
 
 
 def format_option(document: str = "", *formats: Format) -> Callable[[_Command], _Command]:
@@ -86,24 +88,16 @@ def format_option(document: str = "", *formats: Format) -> Callable[[_Command], 
     It takes the formats that the command prints (default: all), and its JSON document.
     """
     *first, last = formats or get_args(Format)
-    text = (
-        f"Print {', '.join(first)} or {last}.{f' JSON: {document}.' if document else ''} "
-        "Default: table."
-    )
     return click.option(
         "--format",
         "form",
         type=click.Choice([*first, last]),
         metavar="FORMAT",
         default="table",
-        help=text,
-    )
-
-
-def matters_option(command: _Command) -> _Command:
-    text = "Smallest difference that matters. Default: 3%."
-    return click.option("--matters", metavar="PERCENT", default="3%", callback=ratio_of, help=text)(
-        command
+        help=(
+            f"Print {', '.join(first)} or {last}.{f' JSON: {document}.' if document else ''} "
+            "Default: table."
+        ),
     )
 
 
@@ -119,6 +113,15 @@ def ratio_of(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
             f"{value!r} does not lie between 0 and 100%: give a percentage (3%) or a ratio (0.03)"
         )
     return ratio
+
+
+matters_option = click.option(
+    "--matters",
+    metavar="PERCENT",
+    default="3%",
+    callback=ratio_of,
+    help="Smallest difference that matters. Default: 3%.",
+)
 
 
 def added(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:

@@ -45,7 +45,13 @@ def print_data(form: Format, document: Any, rows: str | None = None) -> bool:
         plain = msgspec.json.decode(
             document if isinstance(document, str | bytes) else msgspec.json.encode(document)
         )
-        print_rows(_rows(plain, rows))
+        flat = [dict(_flat(row)) for row in _rows(plain, rows)]
+        # A column for each name in any row, in order of first appearance.
+        header = list(dict.fromkeys(name for row in flat for name in row))
+        click.echo(
+            _documents().csv_document(header, ([row.get(name) for name in header] for row in flat)),
+            nl=False,
+        )
     return form in ("json", "csv")
 
 
@@ -68,19 +74,6 @@ def print_table(
         for key, heading in headings.items()
     ]
     console.print(fitted_table(columns, console.width))
-
-
-def print_rows(rows: Iterable[Mapping[str, Any]]) -> None:
-    """Print rows as CSV, with a column for each name in any of them.
-
-    Columns are in order of first appearance.
-    """
-    flat = [dict(_flat(row)) for row in rows]
-    header = list(dict.fromkeys(name for row in flat for name in row))
-    click.echo(
-        _documents().csv_document(header, ([row.get(name) for name in header] for row in flat)),
-        nl=False,
-    )
 
 
 def console_for(form: Format) -> Console:

@@ -3,7 +3,7 @@ import sys
 import click
 from click.testing import CliRunner
 
-from edgemeter.agent.base.cli.command_group import CommandGroup, typed
+from edgemeter.agent.base.cli.command_group import CommandGroup
 
 SECTIONS = {
     "First": {"one": ("lazily_imported:one", "The first.")},
@@ -31,33 +31,3 @@ def test_help_lists_the_sections_in_their_order_and_imports_no_command(tmp_path,
     assert "lazily_imported" not in sys.modules
     assert CliRunner().invoke(tool, ["alpha"]).output == "did it\n"
     del sys.modules["lazily_imported"]
-
-
-@click.command()
-@click.argument("models", nargs=-1)
-@click.option("-d", "--data")
-@click.option("--save/--no-save", default=True)
-@click.option("--fast", is_flag=True)
-@click.option("--runs", default=3)
-@click.option(
-    "--option",
-    multiple=True,
-    callback=lambda _context, _param, words: dict(word.split("=") for word in words),
-)
-def measure_models(**_: object) -> None:
-    click.echo(typed())
-
-
-def test_a_command_is_typed_again_with_the_long_names_of_its_options():
-    """The command is printed with the option names of the documentation and without defaults."""
-    printed = (
-        CliRunner()
-        .invoke(
-            measure_models,
-            ["a b.onnx", "-d", "photos", "--fast", "c.onnx", "--option", "kv_type=q8_0"],
-        )
-        .output
-    )
-    assert (
-        printed == "measure-models 'a b.onnx' c.onnx --data photos --fast --option kv_type=q8_0\n"
-    )
