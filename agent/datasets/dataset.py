@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from edgemeter.agent.base.durable_file import sha256_of
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, utf8_text
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, os_error_as, utf8_text
 from edgemeter.agent.base.links import check_target, leads_out, links_out_of
 from edgemeter.agent.contract.case_settings import is_video
 from edgemeter.agent.datasets import GroundTruth, Reader, Targets, create, names
@@ -119,13 +119,12 @@ def open_folder(
     names_in_set = all_names[:first]
     if truth is None:
         items = tuple(item_of_file(images, name) for name in names_in_set)
-        paths = tuple(images / name for name in named)
         return Dataset(
             images.resolve().name,
             items,
             _sha256_of(_hashes(items)),
             drawn_from=drawn_from,
-            needed=paths,
+            needed=tuple(images / name for name in named),
             warnings=_dark(items),
         )
     notes: tuple[str, ...] = ()
@@ -186,13 +185,12 @@ def _dark(items: Sequence[Item]) -> tuple[str, ...]:
     with suppress(EdgemeterError):
         if narrow := photograph.narrow_bits(sample):
             bits, wide = narrow
-            note = (
+            return (
                 f"{len(wide)} of the {len(sample)} photographs checked have 16 bits a channel "
                 f"and no value above {bits} bits "
                 f"(first {wide[0].name!r}), so they are read as nearly black: multiply the "
-                f"values by {2 ** (16 - bits)}"
+                f"values by {2 ** (16 - bits)}",
             )
-            return (note,)
     return ()
 
 
@@ -274,12 +272,11 @@ def _check_named(
             "these files only"
         )
     if extra := set(photographs_in(folder)).difference(files.values()):
-        first = min(extra)
         logger.warning(
             "%d photographs in %s are left out, the annotations do not name them (first %s)",
             len(extra),
             folder,
-            first,
+            min(extra),
         )
 
 
@@ -300,15 +297,11 @@ def _sha256_of(hashes: Iterable[bytes], identity: Path | bytes | None = None) ->
     Bytes that move from one item to the next change it.
     """
     total = hashlib.sha256(b"".join(hashes))
-    try:
-        if identity is not None:
-            total.update(
-                hashlib.sha256(identity).digest()
-                if isinstance(identity, bytes)
-                else bytes.fromhex(sha256_of(identity))
-            )
-    except OSError as error:
-        raise ConfigError(f"cannot read {str(identity)!r}: {error.strerror}") from error
+    if isinstance(identity, bytes):
+        total.update(hashlib.sha256(identity).digest())
+    elif identity is not None:
+        with os_error_as(ConfigError, f"cannot read {str(identity)!r}"):
+            total.update(bytes.fromhex(sha256_of(identity)))
     return total.hexdigest()
 
 

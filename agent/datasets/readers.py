@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from edgemeter.agent.base.durable_file import sha256_of
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError, os_error_as
 from edgemeter.agent.datasets import GroundTruth, Targets, required
 from edgemeter.agent.datasets.class_lists import (
     ClassIndex,
@@ -157,18 +157,13 @@ class VisualWakeWords:
                 "annotations: rename it"
             )
         classes = _wake_words(document, path)
-        left_out = len(document.images) - len(classes)
-        odd = (
-            (
-                (
-                    f"{left_out} photographs show only persons of at most {SMALLEST_RATIO:.1%} "
-                    "of the photograph: left out"
-                ),
+        notes = [*document.notes]
+        if left_out := len(document.images) - len(classes):
+            notes.append(
+                f"{left_out} photographs show only persons of at most {SMALLEST_RATIO:.1%} "
+                "of the photograph: left out"
             )
-            if left_out
-            else ()
-        )
-        return GroundTruth(ClassIndex(classes), path, (*document.notes, *odd))
+        return GroundTruth(ClassIndex(classes), path, tuple(notes))
 
 
 def _wake_words(document: CocoDocument, path: Path) -> dict[str, int]:
@@ -212,10 +207,8 @@ def read_maps(folder: Path, annotations: Path) -> tuple[Mapping[str, Path], byte
                 f"{Path(name).stem}.png or .npy"
             )
         paths[name] = path
-        try:
+        with os_error_as(ConfigError, f"cannot read the map {str(path)!r}"):
             identity.update(bytes.fromhex(sha256_of(path)))
-        except OSError as error:
-            raise ConfigError(f"cannot read the map {str(path)!r}: {error.strerror}") from error
     return paths, identity.digest()
 
 

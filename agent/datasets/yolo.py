@@ -113,11 +113,9 @@ def _uncommented(line: str) -> str:
 
 def _unquoted(name: str) -> str:
     name = name.strip()
-    if len(name) >= 2 and name[0] == name[-1] and name[0] in "\"'":
-        name = (
-            name[1:-1].replace("''", "'") if name[0] == "'" else re.sub(r"\\(.)", r"\1", name[1:-1])
-        )
-    return name
+    if len(name) < 2 or name[0] != name[-1] or name[0] not in "\"'":
+        return name
+    return name[1:-1].replace("''", "'") if name[0] == "'" else re.sub(r"\\(.)", r"\1", name[1:-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +186,10 @@ def read_labels(
         ): unlabelled,
         f"{twice} label lines are repeated: each object counts once": twice,
     }
-    document = CocoDocument(images=pictures, annotations=annotations_found, categories=categories)
-    return document, tuple(text for text, count in oddities.items() if count)
+    return (
+        CocoDocument(images=pictures, annotations=annotations_found, categories=categories),
+        tuple(text for text, count in oddities.items() if count),
+    )
 
 
 def find_labels(images: Path, annotations: Path) -> YoloLabels:

@@ -53,9 +53,13 @@ def _room(home: Path) -> Finding:
     existing = next(path for path in (home, *home.absolute().parents) if path.exists())
     free_mb = shutil.disk_usage(existing).free / 1e6
     text = f"{free_mb / 1000:.1f} GB are free for ledger and outbox in {str(home)!r}"
-    remedy = "free some space, or set EDGEMETER_HOME to a folder on a larger disk"
     if free_mb < LITTLE_ROOM_MB:
-        return _finding("disk", "bad" if free_mb < NO_ROOM_MB else "warn", text, remedy)
+        return _finding(
+            "disk",
+            "bad" if free_mb < NO_ROOM_MB else "warn",
+            text,
+            "free some space, or set EDGEMETER_HOME to a folder on a larger disk",
+        )
     return _finding("disk", "ok", text)
 
 
@@ -82,19 +86,20 @@ def outbox_finding(path: Path) -> Finding:
     except EdgemeterError as error:
         return _of_error("outbox", error)
     if dropped.traces or dropped.records:
-        text = (
-            f"full: {dropped.traces} raw traces and {dropped.records} records were dropped so "
-            f"far; {waiting} wait"
-        )
         return _finding(
             "outbox",
             "bad" if dropped.records else "warn",
-            text,
+            f"full: {dropped.traces} raw traces and {dropped.records} records were dropped so "
+            f"far; {waiting} wait",
             "start a collector, or raise outbox_limit_mb",
         )
     if too_large:
-        text = f"{len(too_large)} of {waiting} records that wait cannot be sent: {too_large[0]}"
-        return _finding("outbox", "warn", text, outbox_file.TOO_LARGE_REMEDY)
+        return _finding(
+            "outbox",
+            "warn",
+            f"{len(too_large)} of {waiting} records that wait cannot be sent: {too_large[0]}",
+            outbox_file.TOO_LARGE_REMEDY,
+        )
     if waiting:
         return _finding(
             "outbox",
@@ -117,12 +122,12 @@ def _broker(address_text: str) -> Finding:
         return _of_error("broker", error)
     if version == "5":
         return _finding("broker", "ok", f"{address} accepts this device, MQTT 5")
-    text = (
-        f"{address} accepts this device, but supports only MQTT 3.1.1: it drops rejected results "
-        "silently, until they are sent again"
-    )
     return _finding(
-        "broker", "warn", text, "use a broker with MQTT 5 (mosquitto 2, EMQX, HiveMQ) for a fleet"
+        "broker",
+        "warn",
+        f"{address} accepts this device, but supports only MQTT 3.1.1: it drops rejected results "
+        "silently, until they are sent again",
+        "use a broker with MQTT 5 (mosquitto 2, EMQX, HiveMQ) for a fleet",
     )
 
 

@@ -72,8 +72,12 @@ def check_machine(machine: Machine) -> Iterator[Finding]:
     yield from _supply(machine)
     for accelerator in accelerators(machine):
         if is_on_usb_2(accelerator):
-            remedy = "plug it into a USB 3 port (blue), with a USB 3 cable"
-            yield _machine("accelerator", "warn", f"{accelerator}: slow over USB 2", remedy)
+            yield _machine(
+                "accelerator",
+                "warn",
+                f"{accelerator}: slow over USB 2",
+                "plug it into a USB 3 port (blue), with a USB 3 cable",
+            )
         else:
             yield _machine("accelerator", "ok", accelerator)
 
@@ -96,8 +100,12 @@ def _identity(machine: Machine, notes: Mapping[str, Finding]) -> Iterator[Findin
     # minute.
     load = re.match(r"\d+\.\d+", machine.line("proc/loadavg") or "")
     if cores and load and float(load[0]) > BUSY_RATIO * cores:
-        text = f"other processes are busy: load {load[0]} on {cores} cores in the last minute"
-        yield _machine("load", "warn", text, "close them, or wait until they end")
+        yield _machine(
+            "load",
+            "warn",
+            f"other processes are busy: load {load[0]} on {cores} cores in the last minute",
+            "close them, or wait until they end",
+        )
 
 
 def _system(machine: Machine) -> Finding:
@@ -121,12 +129,13 @@ def _memory(machine: Machine, notes: Mapping[str, Finding]) -> Iterator[Finding]
     if memory.total_mb is None or memory.available_mb is None:
         yield _machine("memory", "absent", unknown)
     else:
-        text = (
-            f"{memory.available_mb / 1000:.1f} GB of {memory.total_mb / 1000:.1f} GB are available"
-        )
         is_little = memory.available_mb < LITTLE_MEMORY_MB
-        remedy = "close other programs, or boot without a desktop" if is_little else None
-        yield _machine("memory", "warn" if is_little else "ok", text, remedy)
+        yield _machine(
+            "memory",
+            "warn" if is_little else "ok",
+            f"{memory.available_mb / 1000:.1f} GB of {memory.total_mb / 1000:.1f} GB are available",
+            "close other programs, or boot without a desktop" if is_little else None,
+        )
     if "swap-in-use" in notes:
         yield notes["swap-in-use"]
     elif memory.swap_total_mb:
@@ -156,8 +165,12 @@ def _speed(machine: Machine, notes: Mapping[str, Finding]) -> Iterator[Finding]:
     if mode:
         yield _machine("power mode", "ok", mode)
     elif board.is_jetson(machine):
-        remedy = "check `sudo nvpmodel -q`, and run edgemeter as a user that may call it"
-        yield _machine("power mode", "absent", "nvpmodel does not answer", remedy)
+        yield _machine(
+            "power mode",
+            "absent",
+            "nvpmodel does not answer",
+            "check `sudo nvpmodel -q`, and run edgemeter as a user that may call it",
+        )
 
 
 def _heat(machine: Machine) -> Iterator[Finding]:
@@ -166,34 +179,31 @@ def _heat(machine: Machine) -> Iterator[Finding]:
         yield _machine("temperature", "absent", "no temperature sensor can be read")
         return
     hottest = max(temperatures_c, key=lambda name: temperatures_c[name])
-    text = f"{temperatures_c[hottest]:.0f} C at {hottest}, the hottest of {len(temperatures_c)}"
     is_hot = temperatures_c[hottest] >= HOT_C
     yield _machine(
         "temperature",
         "warn" if is_hot else "ok",
-        text,
+        f"{temperatures_c[hottest]:.0f} C at {hottest}, the hottest of {len(temperatures_c)}",
         "let it cool, or add a fan" if is_hot else None,
     )
 
 
 def _supply(machine: Machine) -> Iterator[Finding]:
     state = throttling.read(machine)
-    remedy = "cool the board, then reboot to clear the flag"
     yield _flag(
         "throttling",
         state.throttled_now,
         state.throttled_since_boot,
         "the processor is throttled",
-        remedy,
+        "cool the board, then reboot to clear the flag",
     )
     if state.under_voltage_now is not None or state.under_voltage_since_boot is not None:
-        remedy = "use the manufacturer's power supply and a short cable"
         yield _flag(
             "supply",
             state.under_voltage_now,
             state.under_voltage_since_boot,
             "the supply voltage is too low",
-            remedy,
+            "use the manufacturer's power supply and a short cable",
         )
 
 
@@ -314,11 +324,13 @@ def _sandbox() -> Finding:
     gap = no_sandbox()
     if gap is None:
         return _software("sandbox", "ok", "models run under bubblewrap")
-    text = (
+    return _software(
+        "sandbox",
+        "warn",
         f"none, because {gap.reason}: a model can read and change all your files, and a fleet's "
-        "orders are refused unless you allow them"
+        "orders are refused unless you allow them",
+        gap.remedy,
     )
-    return _software("sandbox", "warn", text, gap.remedy)
 
 
 def _edge_tpu(machine: Machine, shared_library: str = LIBEDGETPU) -> Iterator[Finding]:
@@ -419,8 +431,12 @@ def library_finding(name: str, package: RuntimePackage, problem: str | None) -> 
     named = f"{package.distribution} {version(package.distribution)}"
     if problem is None:
         return _software(name, "ok", f"{named}{untried_part(name)}")
-    remedy = f"`pip install --force-reinstall {package.distribution}`, or install another version"
-    return _software(name, "bad", f"{named} is installed but cannot be imported: {problem}", remedy)
+    return _software(
+        name,
+        "bad",
+        f"{named} is installed but cannot be imported: {problem}",
+        f"`pip install --force-reinstall {package.distribution}`, or install another version",
+    )
 
 
 def _begin(code: Sequence[str]) -> interrupts.OwnedProcess[str]:

@@ -88,8 +88,13 @@ def _power(settings: Mapping[str, Mapping[str, str]], root: Path = ROOT) -> Iter
             )
     sensor_name, why = choose_sensor(sensors)
     if sensor_name is None:
-        remedy = "see `edgemeter energy sensors --all`"
-        yield Finding("power", "energy", "warn", f"{why}: no energy will be reported", remedy)
+        yield Finding(
+            "power",
+            "energy",
+            "warn",
+            f"{why}: no energy will be reported",
+            "see `edgemeter energy sensors --all`",
+        )
     else:
         yield Finding("power", "energy", "ok", f"runs use {why}")
 

@@ -55,10 +55,10 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 def all_setups() -> tuple[Setup, ...]:
     """Return every set-up, merged with the part shared by its system."""
     systems = msgspec.toml.decode(files(__package__).joinpath("setups.toml").read_bytes())["system"]
-    shared = ({**system, **setup} for system in systems for setup in system["setup"])
     return tuple(
-        msgspec.convert({name: value for name, value in fields.items() if name != "setup"}, Setup)
-        for fields in shared
+        msgspec.convert({**system, **setup}, Setup)
+        for system in systems
+        for setup in system.pop("setup")
     )
 
 

@@ -80,7 +80,11 @@ def _text_of_callable(value: Any, depth: int) -> str:
         return f"{type(value).__qualname__} {_text(wrapped, depth + 1)}"
     code = getattr(value, "__code__", None)
     if isinstance(code, CodeType):
-        cells = [cell.cell_contents for cell in value.__closure__ or () if not _is_empty(cell)]
+        cells = []
+        for cell in value.__closure__ or ():
+            # An empty one.
+            with suppress(ValueError):
+                cells.append(cell.cell_contents)
         names = [value.__globals__[name] for name in code.co_names if name in value.__globals__]
         return (
             f"{_text_of_code(code)} "
@@ -94,14 +98,6 @@ def _text_of_callable(value: Any, depth: int) -> str:
         f"{type(value).__qualname__} "
         f"{_text({name: parts[name] for name in sorted(parts, key=str)}, depth + 1)}"
     )
-
-
-def _is_empty(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018 - whether it raises is the question
-    except ValueError:
-        return True
-    return False
 
 
 def _text_of_code(code: CodeType) -> str:

@@ -54,10 +54,9 @@ def libraries_of(runtime: str) -> list[tuple[LibraryCandidate, ...]]:
     """
     if python_target.of_file(runtime):
         return []
-    of_generator = runtime in generators.GENERATORS
     table, group = (
         (generators.GENERATORS, generators.ENTRY_POINTS)
-        if of_generator
+        if runtime in generators.GENERATORS
         else (runtimes.RUNTIMES, runtimes.ENTRY_POINTS)
     )
     adapter = sys.modules[find_plugin("runtime", table, runtime, group).__module__]
@@ -120,17 +119,16 @@ def why_not(case: Case) -> EdgemeterError | None:
 
 
 def _ask(case: Case, how: str, limit_s: float = math.inf) -> Loaded | None:
-    advice = (
-        f"the process that loaded {case.model!r} with {case.runtime}",
-        "fetch or export it again",
-    )
     return ask(
         "edgemeter.agent.engine.inspection",
         [how],
         job.encode(case),
         Inspected,
         grant_for(case),
-        advice,
+        (
+            f"the process that loaded {case.model!r} with {case.runtime}",
+            "fetch or export it again",
+        ),
         limit_s=limit_s,
     ).loaded
 

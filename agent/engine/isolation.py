@@ -112,9 +112,9 @@ def ask(
     try:
         answer: _Answer | job.Failed = msgspec.json.decode(output, type=answers | job.Failed)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        last = last_line(stderr, "; its last output: ")
         raise errors.MeasurementError(
-            f"{advice[0]} {ending(process.status)}: {advice[1]}{last}"
+            f"{advice[0]} {ending(process.status)}: {advice[1]}"
+            f"{last_line(stderr, '; its last output: ')}"
         ) from error
     if isinstance(answer, job.Failed):
         raise error_of(answer.kind, answer.message)
@@ -224,9 +224,8 @@ def _write_bytecode(runtime: str) -> None:
     Failures are ignored.
     """
     with suppress(OSError, subprocess.TimeoutExpired):
-        command = [sys.executable, "-m", "edgemeter.agent.engine.bytecode", runtime]
         subprocess.run(
-            command,
+            [sys.executable, "-m", "edgemeter.agent.engine.bytecode", runtime],
             capture_output=True,
             check=False,
             timeout=BYTECODE_S,
@@ -308,10 +307,9 @@ def _crash(
         f"{ending(status)}"
     )
     if is_loading and is_signal:
-        name = signal.Signals(-status).name
         text = (
-            f"the runtime {work.case.runtime} crashed (signal {-status}, {name}) while loading "
-            f"{work.case.model!r}"
+            f"the runtime {work.case.runtime} crashed (signal {-status}, "
+            f"{signal.Signals(-status).name}) while loading {work.case.model!r}"
         )
     return errors.MeasurementError(f"{text}; {advice}{output}")
 

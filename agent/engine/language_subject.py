@@ -152,10 +152,8 @@ class LanguageSubject(Subject):
         timed = without_unstreamed(timed, answers)
         answers = {number: answers[number] for number in timed.numbers.tolist()}
         moments = moments_of(timed, answers)
-        described, no_times = self._generation(
-            [answer.generated for answer in answers.values()], moments, timed
-        )
         generated = {number: answer.generated for number, answer in answers.items()}
+        described, no_times = self._generation([*generated.values()], moments, timed)
         check = check_answers(generated, self._repeat, loaded.abilities, overlap=timed.overlap)
         accuracy, no_accuracy = self._score(answers, timed.failures)
         # The prompts of a file differ in length.
@@ -233,7 +231,6 @@ class LanguageSubject(Subject):
         drafted = sum(answer.drafted_tokens or 0 for answer in answers)
         # If reasoning came before the first token, the time to it is not the prefill.
         prefilled = processed if states_prompts and (timed.overlap or not hidden) else None
-        unstreamed = next((answer.unstreamed for answer in answers if answer.unstreamed), None)
         return generation_statistics.with_times(
             Generation(
                 prompt_tokens=_most([answer.prompt_tokens for answer in answers]),
@@ -257,7 +254,7 @@ class LanguageSubject(Subject):
             moments,
             prefilled,
             timed,
-            unstreamed,
+            next((answer.unstreamed for answer in answers if answer.unstreamed), None),
         )
 
     def close(self) -> None:

@@ -84,9 +84,11 @@ def open_data(case: Case, first: int | None = None) -> "Dataset | None":
 def options_of(case: Case) -> runtimes.Options:
     """Return the runtime's options, with the hash from the case or the model card."""
     card_file = card_path(Path(case.model))
-    sha256 = case.sha256 or (read_card(card_file).sha256 if card_file.exists() else None)
     return runtimes.Options(
-        threads=case.threads, backend=case.backend, extra=case.options, sha256=sha256
+        threads=case.threads,
+        backend=case.backend,
+        extra=case.options,
+        sha256=case.sha256 or (read_card(card_file).sha256 if card_file.exists() else None),
     )
 
 
@@ -136,9 +138,8 @@ def _card_for(
     except ConfigError:
         if not task or card_path(path).exists():
             raise
-        name = recognise.name_of(recognise.named_path(path, loaded))
         return Card(
-            name=name,
+            name=recognise.name_of(recognise.named_path(path, loaded)),
             task=task,
             family="none",
             precision=describe_precision(loaded),
@@ -208,7 +209,6 @@ def describe_runtime(
     )
     threads_reason = loaded.threads_reason if isinstance(loaded, Loaded) else None
     in_file, name = python_target.of_file(case.runtime), python_target.plain_name(case.runtime)
-    timed_shapes = {"timed_shapes": f"{len(shapes)}, from {' to '.join(sizes)}"} if sizes else {}
     return RuntimeInfo(
         name=name,
         package=loaded.package,
@@ -222,7 +222,7 @@ def describe_runtime(
         options=dict(case.options),
         facts={
             **loaded.facts,
-            **timed_shapes,
+            **({"timed_shapes": f"{len(shapes)}, from {' to '.join(sizes)}"} if sizes else {}),
             **({"untried": untried.RUNTIME} if untried.is_untried(name, loaded.backend) else {}),
         },
     )
@@ -248,10 +248,9 @@ def precision_of(dtypes: Collection[str]) -> str:
 
 def describe_inputs(infos: Sequence[TensorInfo], arrays: Sequence[Array]) -> tuple[Tensor, ...]:
     """Return the inputs of this run: declared names, actual shapes and types."""
-    declared = _declared(infos, len(arrays))
     return tuple(
         Tensor(name=info.name, shape=array.shape, dtype=str(array.dtype))
-        for info, array in zip(declared, arrays, strict=True)
+        for info, array in zip(_declared(infos, len(arrays)), arrays, strict=True)
     )
 
 

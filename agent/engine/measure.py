@@ -165,14 +165,17 @@ def time_queries(
             # loop.
             moments_bytes = timed.latency_ns.nbytes * (4 if timed.arrivals_ns is None else 5)
             grown_mb = resident_mb() - before_mb - (subject.kept_bytes + moments_bytes) / 1e6
-    surroundings = {
-        "warm_up": WarmUp(duration_ms=warmed.duration_ns / 1e6, steady=warmed.steady),
-        "scheduling": scheduled,
-        "memory": {"peak_mb": peak_mb, "grown_mb": grown_mb},
-        "idle_before": idle_before,
-        "idle_after": idle("idle after", case.idle_seconds if idles else 0.0, emit),
-    }
-    return timed, warmed.query_ns, surroundings
+    return (
+        timed,
+        warmed.query_ns,
+        {
+            "warm_up": WarmUp(duration_ms=warmed.duration_ns / 1e6, steady=warmed.steady),
+            "scheduling": scheduled,
+            "memory": {"peak_mb": peak_mb, "grown_mb": grown_mb},
+            "idle_before": idle_before,
+            "idle_after": idle("idle after", case.idle_seconds if idles else 0.0, emit),
+        },
+    )
 
 
 def idle(name: Literal["idle before", "idle after"], seconds: float, emit: Emit) -> Window | None:

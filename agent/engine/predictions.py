@@ -55,8 +55,8 @@ class PredictionLog:
     def __init__(self) -> None:
         self._first: tuple[list[Array], list[Array]] | None = None
         self._inputs = self._alike = self._not_finite = 0
+        # Of a model with boxes only.
         self._scores: list[NDArray[np.float32]] = []
-        self._is_detector = False
 
     def add(
         self, inputs: Sequence[Array], outputs: Sequence[Array], scores: NDArray[np.float32] | None
@@ -70,7 +70,6 @@ class PredictionLog:
             output.dtype.kind == "f" and not np.isfinite(output).all() for output in outputs
         )
         if scores is not None:
-            self._is_detector = True
             self._scores.append(scores)
         if self._first is None:
             self._first = (list(inputs), list(outputs))
@@ -92,7 +91,7 @@ class PredictionLog:
         """
         if self._first is None:
             return None
-        if not self._is_detector:
+        if not self._scores:
             return job.Answers(inputs=self._inputs, alike=self._alike, not_finite=self._not_finite)
         scores = np.concatenate(self._scores)
         scores = scores[np.isfinite(scores)]
@@ -219,15 +218,13 @@ def evaluate(
         ),
         accuracy=accuracy,
         reasons={} if accuracy else {"accuracy": _no_accuracy(work, model, unanswered)},
-        predictions=_results(model)
-        if work.case.predictions and scoring and unanswered is None
+        predictions=msgspec.Raw(msgspec.json.encode(model.work.results()))
+        if work.case.predictions
+        and scoring
+        and unanswered is None
+        and isinstance(model.work, ObjectResults)
         else job.NO_PREDICTIONS,
     )
-
-
-def _results(model: LoadedModel) -> msgspec.Raw:
-    results = model.work.results() if isinstance(model.work, ObjectResults) else None
-    return msgspec.Raw(msgspec.json.encode(results))
 
 
 def check_results(case: Case, model: LoadedModel) -> None:
@@ -338,11 +335,10 @@ def score_untimed(work: job.RunJob, emit: Emit) -> job.Scored:
         emit(job.Phase(name="load"))
         model = loading.load_model(case, runtime)
         if model.work is None or model.data is None or not model.data.has_truth:
-            message = (
+            raise ConfigError(
                 "there is no ground truth: give --data DIR and --annotations FILE (class folders "
                 "need no annotations)"
             )
-            raise ConfigError(message)
         emit(job.Phase(name="accuracy"))
         scored = evaluate(msgspec.structs.replace(work, accuracy=True), model, [], {}, emit)
         reason = scored.reasons.get("accuracy")

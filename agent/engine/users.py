@@ -38,9 +38,13 @@ def run(watch: Stopwatch, plan: TimingPlan) -> TimedQueries:
     """Run the queries of the plan's users, each of whom has one at a time."""
     users = plan.users or 1
     ramp_up = [watch.subject.warm_up_number() for _ in range(users)] if users > 1 else []
-    queries = max(plan.queries, FEWEST_A_USER * users)
     begin_ns = ask_users(
-        watch, users, queries, plan.seconds, ramp_up=ramp_up, pass_queries=plan.pass_queries
+        watch,
+        users,
+        max(plan.queries, FEWEST_A_USER * users),
+        plan.seconds,
+        ramp_up=ramp_up,
+        pass_queries=plan.pass_queries,
     )
     return watch.timed(begin_ns, overlap=True, users=users)
 

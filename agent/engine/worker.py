@@ -43,7 +43,6 @@ def main() -> int:
         return msgspec.json.decode(requests.readline(), type=Window)
 
     work = job.decode_job(requests.readline())
-    met = meet if work.meets else None
     try:
         # Imported here, because an unused import would take time and memory of the run.
         if work.is_untimed:
@@ -53,7 +52,7 @@ def main() -> int:
         else:
             from edgemeter.agent.engine.measure import measure  # noqa: PLC0415
 
-            emit(measure(work, STARTED_NS, emit, met))
+            emit(measure(work, STARTED_NS, emit, meet if work.meets else None))
     # This is the outer loop: the bare call, which nothing wraps, may raise anything.
     except (Exception, SystemExit) as error:  # noqa: BLE001
         emit(job.failure(error, work.case))

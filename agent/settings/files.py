@@ -91,12 +91,11 @@ def sample(kind: str) -> str:
         return _explained(text)
     if kind != "agent":
         return text
-    tables = [power.example(name) for name in power.SENSORS]
-    new_tables = [
-        table.splitlines() for table in tables if table and table.splitlines()[0] not in text
-    ]
+    tables = (power.example(name).splitlines() for name in power.SENSORS)
     return text + "".join(
-        "\n" + "".join(f"# {line.removeprefix('# ')}\n" for line in lines) for lines in new_tables
+        "\n" + "".join(f"# {line.removeprefix('# ')}\n" for line in lines)
+        for lines in tables
+        if lines and lines[0] not in text
     )
 
 
@@ -180,11 +179,11 @@ def _wrong_sensors(tables: object) -> Iterator[Mistake]:
             continue
         section, kind = f"[sensors.{name}]", table.get("type", name)
         if kind not in power.names():
-            no_sensor = f"which is not a power sensor: {near(str(kind), power.names())}"
             yield Mistake(
                 section,
                 "type",
-                f"is {'' if 'type' in table else 'by default '}{kind!r}, {no_sensor}",
+                f"is {'' if 'type' in table else 'by default '}{kind!r}, which is not a power "
+                f"sensor: {near(str(kind), power.names())}",
             )
             continue
         keys = power.settings_of(kind)
@@ -301,9 +300,9 @@ def settings(
         all_settings.append(
             Setting(key, list(value) if isinstance(value, tuple) else value, source)
         )
-    sensors = [
-        (f"sensors.{name}.{key}", value)
+    all_settings += [
+        Setting(f"sensors.{name}.{key}", value, str(file))
         for name, table in written.sensors.items()
         for key, value in table.items()
     ]
-    return [*all_settings, *(Setting(key, value, str(file)) for key, value in sensors)]
+    return all_settings

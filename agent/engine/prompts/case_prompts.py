@@ -127,7 +127,9 @@ class CasePrompts:
             "" if able.is_local else "served",
         ]
         name = ", ".join([name, *filter(None, unusual)])
-        sha256 = hashlib.sha256(
-            f"{name} {case.seed}{file.sha256 if file else ''}".encode()
-        ).hexdigest()
-        return DatasetInfo(name=name, sha256=sha256, images=len(file.questions) if file else 0)
+        identity = f"{name} {case.seed}{file.sha256 if file else ''}"
+        return DatasetInfo(
+            name=name,
+            sha256=hashlib.sha256(identity.encode()).hexdigest(),
+            images=len(file.questions) if file else 0,
+        )

@@ -75,7 +75,7 @@ class QuestionFile:
             }
         )
         bounds = figure.bounded([*first], "questions")
-        accuracy = Accuracy(
+        return Accuracy(
             metric="exact_match",
             value=figure.value([*first]),
             images=len(first),
@@ -85,8 +85,7 @@ class QuestionFile:
             interval_reason=bounds.reason,
             without_parts=bounds.without_parts,
             normalisation=", ".join(sorted({question.key.rule for question in self.questions})),
-        )
-        return accuracy, None
+        ), None
 
 
 def read_questions(questions: str, subset: int | None = None, seed: int = 0) -> QuestionFile:

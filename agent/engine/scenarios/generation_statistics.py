@@ -215,7 +215,7 @@ def with_times(
     reason = unstreamed or unstreamed_reason(
         moments, before_first or None, LONGEST_STEP if guesses else 1, timed
     )
-    described = msgspec.structs.replace(
+    return msgspec.structs.replace(
         generation,
         ended_early=moments.ended_early(generation.output_tokens),
         output_lengths=lengths_of(moments.output_tokens),
@@ -228,8 +228,7 @@ def with_times(
         decode_tokens_per_s=None if reason else decode_tokens_per_s(moments, timed),
         output_tokens_per_s=output_tokens_per_s(moments, timed),
         user_tokens_per_s=None if reason else user_tokens_per_s(moments),
-    )
-    return described, reason
+    ), reason
 
 
 def summarise_gaps(moments: TokenMoments) -> Latency | None:

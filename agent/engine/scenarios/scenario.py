@@ -60,11 +60,10 @@ def join_batch(items: Sequence[list[Array]]) -> list[Array]:
         ConfigError: they differ in shape.
     """
     if any(len({item[index].shape for item in items}) > 1 for index in range(len(items[0]))):
-        message = (
+        raise ConfigError(
             'items of different lengths make no batch: pad them (padding = "tokens" in the '
             "card), or leave batch out"
         )
-        raise ConfigError(message)
     return [np.concatenate([item[index] for item in items]) for index in range(len(items[0]))]
 
 
@@ -95,9 +94,14 @@ def plan_of(case: Case, seed: int, batch: int = 1) -> TimingPlan:
         if case.scenario == "offline"
         else case.queries
     )
-    deadline_ns = None if case.deadline_ms is None else round(case.deadline_ms * 1e6)
     return TimingPlan(
-        queries, case.seconds, 0, seed, case.rate_per_s, case.concurrency, deadline_ns=deadline_ns
+        queries,
+        case.seconds,
+        0,
+        seed,
+        case.rate_per_s,
+        case.concurrency,
+        deadline_ns=None if case.deadline_ms is None else round(case.deadline_ms * 1e6),
     )
 
 
