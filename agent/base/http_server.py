@@ -99,11 +99,6 @@ class HttpServer(ThreadingHTTPServer):
             target=self.serve_forever, name=f"edgemeter-http-{self.port}", daemon=True
         )
 
-    @property
-    def authority(self) -> str:
-        """Host and port as in a URL."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
     def start(self) -> None:
         self._thread.start()
 

@@ -91,15 +91,14 @@ class ModelServer(HttpConnection):
             if key_file
             else None
         )
-        headers = (
-            {"Content-Type": "application/json"}
-            | ({"Authorization": f"Bearer {key}"} if key else {})
-            | address.headers
-        )
         super().__init__(
             address.url.rstrip("/").removesuffix(version),
             address.timeout_s,
-            headers,
+            {
+                "Content-Type": "application/json",
+                **({"Authorization": f"Bearer {key}"} if key else {}),
+                **address.headers,
+            },
             address.ca_file,
         )
         self._answered_ns = 0

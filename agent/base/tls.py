@@ -15,10 +15,15 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line,
 
 logger = logging.getLogger(__name__)
 
-# Source: OpenSSL's names for faults of a peer's certificate, X509_verify_cert_error_string(3).
-_EXPIRED = (10, 12)
-_NOT_YET_VALID = (9, 11)
-_OTHER_NAME = (62, 64)
+# By the code of a fault of a peer's certificate. Source: OpenSSL's names for them,
+# X509_verify_cert_error_string(3).
+_REMEDIES = {
+    **dict.fromkeys((10, 12), "it has expired: renew it, or set the clock of this device"),
+    **dict.fromkeys((9, 11), "it is not valid yet: set the clock of this device"),
+    **dict.fromkeys(
+        (62, 64), "it is for another name: connect to the broker by the name in its certificate"
+    ),
+}
 # Source: OpenSSL x509_vfy.h, X509_V_FLAG_NO_CHECK_TIME; all certificates of a fleet are valid from
 # this year on.
 _NO_CHECK_TIME = 0x200000
@@ -161,16 +166,12 @@ def tls_refusal(where: object, error: ssl.SSLError) -> ConfigError | Unavailable
     """Return the error of a failed TLS handshake with the broker at `where`, with its remedy."""
     if not isinstance(error, ssl.SSLCertVerificationError):
         return _handshake_error(where, error)
-    code, why = error.verify_code, error.verify_message
-    remedy = "no trusted CA signed it: name the CA certificate in the address, mqtts://HOST?ca=FILE"
-    if code in _EXPIRED:
-        remedy = "it has expired: renew it, or set the clock of this device"
-    elif code in _NOT_YET_VALID:
-        remedy = "it is not valid yet: set the clock of this device"
-    elif code in _OTHER_NAME:
-        remedy = "it is for another name: connect to the broker by the name in its certificate"
+    remedy = _REMEDIES.get(
+        error.verify_code,
+        "no trusted CA signed it: name the CA certificate in the address, mqtts://HOST?ca=FILE",
+    )
     return UnavailableError(
-        f"the certificate of the broker at {where} is not valid ({why}): {remedy}"
+        f"the certificate of the broker at {where} is not valid ({error.verify_message}): {remedy}"
     )
 
 

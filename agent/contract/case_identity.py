@@ -154,8 +154,8 @@ def _settings(run: RunRecord) -> str:
             if (name, value) != ("kv_type", USUAL_KV_TYPE)
         }
     if run.cpus is not None:
-        options = options | {"cpus": " ".join(map(str, run.cpus))}
-    return ", ".join(f"{name} {options[name]}" for name in sorted(options)) if options else ""
+        options |= {"cpus": " ".join(map(str, run.cpus))}
+    return ", ".join(f"{name} {options[name]}" for name in sorted(options))
 
 
 def _together(run: RunRecord) -> str:

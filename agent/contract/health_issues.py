@@ -157,10 +157,6 @@ def health_facts(health: Health, now_ns: int) -> dict[str, str | None]:
         else None
     )
     answer = {True: "yes", False: "no", None: "unknown"}
-    throttled, weak = (
-        answer[health.is_throttled_since_boot],
-        answer[health.is_under_voltage_since_boot],
-    )
     return {
         "Health reported": f"{stamp(health.told_ns)} UTC by its own clock",
         "Agent now": health.agent,
@@ -189,7 +185,8 @@ def health_facts(health: Health, now_ns: int) -> dict[str, str | None]:
         "Temperatures": joined(
             *(f"{name} {value_c:.0f} C" for name, value_c in sorted(health.temperatures_c.items()))
         ),
-        "Since boot": f"throttled: {throttled}, under-voltage: {weak}",
+        "Since boot": f"throttled: {answer[health.is_throttled_since_boot]}, "
+        f"under-voltage: {answer[health.is_under_voltage_since_boot]}",
         "Up": joined(
             health.uptime_s and age(int(health.uptime_s * 1e9)),
             health.reset_reason and f"reset reason {health.reset_reason}",

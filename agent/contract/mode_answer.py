@@ -177,14 +177,10 @@ def _mark(
         for mode, other in combinations(values, 2)
     ]
     evidences = [difference(*(ranked[name][mode] for mode in pair)) for name, pair in pairs]
-    decisions = [
-        decide(evidence, at, MATTERS_RATIO, "lower")
-        for evidence, at in zip(evidences, holm(evidences), strict=True)
-    ]
     apart = [
         pair
-        for pair, decision in zip(pairs, decisions, strict=True)
-        if decision.outcome in ("better", "worse")
+        for pair, evidence, at in zip(pairs, evidences, holm(evidences), strict=True)
+        if decide(evidence, at, MATTERS_RATIO, "lower").outcome in ("better", "worse")
     ]
     for name, values in ranked.items():
         mark = "most frugal" if figure(name).group == "energy" else "fastest"

@@ -156,23 +156,27 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def label(self) -> str:
         path, is_python = Path(self.model), self.runtime == PYTHON
-        parts = (
-            self.name or path.name,
-            path.name.rpartition(":")[0].removesuffix(".py").rpartition(".")[2]
-            if self.name and is_python
-            else "",
-            python_target.plain_name(self.runtime),
-            self.backend,
-            # With `python`, one thread may mean that it is not set.
-            "" if is_python and self.threads == 1 else count(self.threads, "thread"),
-            self.token_lengths,
-            f"kv {self.options['kv_type']}" if "kv_type" in self.options else "",
-            count(self.concurrency, "user") if self.concurrency else "",
-            f"{self.rate_per_s:g} a second" if self.rate_per_s else "",
-            "" if self.deadline_ms is None else f"deadline {self.deadline_ms:g} ms",
-            self.operating_point.words if self.operating_point else "",
+        return " ".join(
+            filter(
+                None,
+                (
+                    self.name or path.name,
+                    path.name.rpartition(":")[0].removesuffix(".py").rpartition(".")[2]
+                    if self.name and is_python
+                    else "",
+                    python_target.plain_name(self.runtime),
+                    self.backend,
+                    # With `python`, one thread may mean that it is not set.
+                    "" if is_python and self.threads == 1 else count(self.threads, "thread"),
+                    self.token_lengths,
+                    f"kv {self.options['kv_type']}" if "kv_type" in self.options else "",
+                    count(self.concurrency, "user") if self.concurrency else "",
+                    f"{self.rate_per_s:g} a second" if self.rate_per_s else "",
+                    "" if self.deadline_ms is None else f"deadline {self.deadline_ms:g} ms",
+                    self.operating_point.words if self.operating_point else "",
+                ),
+            )
         )
-        return " ".join(filter(None, parts))
 
     @property
     def plugin_files(self) -> tuple[python_target.PythonTarget, ...]:

@@ -140,10 +140,11 @@ def text_lines(path: Path) -> list[str]:
 def find_class_names(images: Path, suffixes: Sequence[str]) -> list[Path]:
     """Return the folders in `images` that hold such files, sorted by name, without hidden ones."""
     try:
-        folders = sorted(
-            path for path in images.iterdir() if path.is_dir() and not path.name.startswith(".")
-        )
-        return [folder for folder in folders if files_in(folder, suffixes)]
+        return [
+            path
+            for path in sorted(images.iterdir())
+            if path.is_dir() and not path.name.startswith(".") and files_in(path, suffixes)
+        ]
     except (OSError, ConfigError):
         return []
 

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import msgspec
@@ -69,12 +70,12 @@ def _of_yaml(lines: Sequence[str], path: Path) -> list[str]:
     same_line = _uncommented(lines[start].split(":", 1)[1]).strip()
     if same_line:
         return _inline(same_line, lines[start + 1 :], path)
-    below = []
-    for line in map(_uncommented, lines[start + 1 :]):
-        if line and not line[0].isspace() and not line.startswith("-"):
-            break
-        if line:
-            below.append(line)
+    # Up to the next key.
+    entries = takewhile(
+        lambda line: not line or line[0].isspace() or line[0] == "-",
+        map(_uncommented, lines[start + 1 :]),
+    )
+    below = [line for line in entries if line]
     if below and all(_ITEM.fullmatch(line) for line in below):
         return [_unquoted(match["name"]) for line in below if (match := _ITEM.fullmatch(line))]
     return _numbered([_NUMBERED.fullmatch(line) for line in below], path)

@@ -403,12 +403,17 @@ def _gpu(machine: Machine) -> Iterator[Finding]:
 def _set_up(machine: Machine, accelerator: str) -> str:
     python = ".".join(platform.python_version_tuple()[:2])
     model, system = board.model(machine), fingerprint.operating_system(machine)
-    of_accelerator = [setup for setup in setups.all_setups() if setup.accelerator == accelerator]
-    fitting = [setup for setup in of_accelerator if setup.fits(model, system, machine.arch, python)]
-    if not any(setup.install for setup in fitting):
-        reason = next((setup.note for setup in fitting if setup.note), None)
-        return reason or f"no set-up is known for this system with Python {python}"
-    setup = next(setup for setup in fitting if setup.install)
+    fitting = [
+        setup
+        for setup in setups.all_setups()
+        if setup.accelerator == accelerator and setup.fits(model, system, machine.arch, python)
+    ]
+    setup = next((setup for setup in fitting if setup.install), None)
+    if setup is None:
+        return next(
+            (setup.note for setup in fitting if setup.note),
+            f"no set-up is known for this system with Python {python}",
+        )
     sources = "; ".join(
         f"{package.file or package.name} from {package.source}"
         for package in setup.packages

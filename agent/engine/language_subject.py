@@ -79,7 +79,7 @@ class LanguageSubject(Subject):
             self.loaded.load_ns,
             self.loaded.process,
         )
-        self.prompts = prompts.of(self.loaded)
+        self.prompt = prompts.of(self.loaded)
 
     def plan(self, work: job.RunJob) -> TimingPlan:
         """Return the plan; the questions of a file are asked in whole passes."""
@@ -104,10 +104,10 @@ class LanguageSubject(Subject):
             return self._arrivals.pop(number)
         query: Query
         if user is None or not isinstance(self.generator, ConcurrentGenerator):
-            query = self.generator.bind(self.prompts.of(number), self.limits)
+            query = self.generator.bind(self.prompt(number), self.limits)
         else:
             query = self.generator.bind_concurrent(
-                self.prompts.of(number), self.limits, None if user == ARRIVAL else user
+                self.prompt(number), self.limits, None if user == ARRIVAL else user
             )
         # Times, each with the number of tokens that came.
         stamps: list[tuple[int, int]] = []

@@ -246,11 +246,9 @@ def _run(runtime: runtimes.Runtime, calls: Sequence[Sequence[Array]]) -> list[li
 
     Those of several calls are copied, because the runtime may reuse their memory.
     """
-    results = []
-    for inputs in calls:
-        outputs = _outputs(runtime, inputs)
-        results.append(outputs if len(calls) == 1 else [np.array(output) for output in outputs])
-    return results
+    if len(calls) == 1:
+        return [_outputs(runtime, calls[0])]
+    return [[np.array(output) for output in _outputs(runtime, inputs)] for inputs in calls]
 
 
 def _outputs(runtime: runtimes.Runtime, inputs: Sequence[Array]) -> list[Array]:

@@ -28,8 +28,7 @@ def check_affinity(cpus: Collection[int]) -> None:
             parent's affinity).
     """
     allowed = os.sched_getaffinity(0)
-    absent = sorted(set(cpus) - allowed)
-    if absent:
+    if absent := set(cpus) - allowed:
         raise ConfigError(
             f"cannot keep a run to cpus {_listed(cpus)}: {_listed(absent)} not available here; "
             f"choose from {_listed(allowed)}"

@@ -5,6 +5,7 @@ The module also names them for a record.
 
 import hashlib
 import secrets
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,24 +19,6 @@ from edgemeter.agent.generators import Chat, LoadedGenerator, Prompt
 
 # About the most tokens that a chat template adds to a message.
 _TEMPLATE_TOKENS = 256
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionPrompts:
-    """The questions of a file in an order drawn by the seed, repeated.
-
-    Warm-up begins at the end of the file.
-    """
-
-    file: QuestionFile
-    seed: int
-    is_chat: bool
-
-    def of(self, number: int) -> Prompt:
-        """Return the prompt of a query: a message if the generator takes messages, else a text."""
-        order = self.file.order(self.seed)
-        text = self.file.questions[order[number % len(order)]].text
-        return Chat(text) if self.is_chat else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +68,25 @@ class CasePrompts:
         """The most tokens of an answer."""
         return self.case.output_tokens or 0
 
-    def of(self, loaded: LoadedGenerator) -> QuestionPrompts | SyntheticPrompts:
-        """Return the prompts by the numbers of the queries, each always the same.
+    def of(self, loaded: LoadedGenerator) -> Callable[[int], Prompt]:
+        """Return the prompt by the number of a query, always the same.
+
+        The questions of a file come in an order drawn by the seed, repeated, as messages if the
+        generator takes messages, else as texts. Warm-up begins at the end of the file.
 
         Raises:
             ConfigError: synthetic prompts have no room.
         """
-        if self.file:
-            return QuestionPrompts(self.file, self.case.seed, loaded.abilities.chats)
-        return SyntheticPrompts(loaded, self.case.prompt_tokens or 0, self.case.seed, self.salt)
+        if not self.file:
+            prompts = SyntheticPrompts(
+                loaded, self.case.prompt_tokens or 0, self.case.seed, self.salt
+            )
+            return prompts.of
+        texts = [self.file.questions[index].text for index in self.file.order(self.case.seed)]
+        questions: Sequence[Prompt] = (
+            [Chat(text) for text in texts] if loaded.abilities.chats else texts
+        )
+        return lambda number: questions[number % len(questions)]
 
     def described(self) -> dict[str, Any]:
         """Return the fields of a record that state where the prompts come from."""

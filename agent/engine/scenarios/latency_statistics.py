@@ -74,8 +74,6 @@ def summarise_latency(latency_ns: NDArray[np.int64], scenario: str = "") -> Late
     sorted_ms = np.sort(latency_ns / 1e6)
     count = sorted_ms.size
     levels = {name: level for name, level in PERCENTILES.items() if count >= queries_needed(level)}
-    estimated = levels if scenario == MLPERF_SCENARIO else {}
-    estimates_ms = {name: early_stopping_ms(sorted_ms, level) for name, level in estimated.items()}
     return Latency(
         count=int(count),
         mean_ms=float(sorted_ms.mean()),
@@ -83,8 +81,9 @@ def summarise_latency(latency_ns: NDArray[np.int64], scenario: str = "") -> Late
         **{f"{name}_ms": float(np.quantile(sorted_ms, level)) for name, level in levels.items()},
         early_stopping_ms={
             name: estimate_ms
-            for name, estimate_ms in estimates_ms.items()
-            if estimate_ms is not None
+            for name, level in levels.items()
+            if scenario == MLPERF_SCENARIO
+            and (estimate_ms := early_stopping_ms(sorted_ms, level)) is not None
         },
     )
 
