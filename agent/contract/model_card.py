@@ -41,13 +41,11 @@ def made_by_guessing(guesses: Sequence[Guess]) -> dict[str, str]:
 
     They are all guesses, and the doubt about the family.
     """
-    facts = (
-        {"guesses": " | ".join(f"{guess.kind}: {guess.text}" for guess in guesses)}
-        if guesses
-        else {}
-    )
-    doubts = [guess.text for guess in guesses if guess.kind == UNSURE_FAMILY]
-    return facts | ({"family_doubt": doubts[0]} if doubts else {})
+    facts = {
+        "guesses": " | ".join(f"{guess.kind}: {guess.text}" for guess in guesses),
+        "family_doubt": next((guess.text for guess in guesses if guess.kind == UNSURE_FAMILY), ""),
+    }
+    return {name: text for name, text in facts.items() if text}
 
 
 class ImageInput(

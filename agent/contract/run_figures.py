@@ -87,21 +87,27 @@ class RunFigures(NamedTuple):
     """The figures of a run; None: absent, or not measured (but estimated or published).
 
     `started_at_ns` is the reported start, if plausible; `at_ns` is the same by a synchronised
-    clock, else the receipt. `verdict` takes siblings into account. `session_started_at_ns` is 0
+    clock, else the receipt. `verdict` takes siblings into account; `is_usable`: the run may be
+    compared; `takes_a_minute`: it is long enough to show rare events. `session_started_at_ns` is 0
     without a session. `temperature_before_c` is the regressor of the trend. `values` are by
     `VALUE_COLUMNS`.
     """
 
     row: int
     id: str
+    session: int
+    seq: int
     subject: RunSubject
     verdict: Verdict
+    is_usable: bool
+    takes_a_minute: bool
     started_at_ns: int
     at_ns: int
     session_started_at_ns: int
     repeat: int
     queries: int
     temperature_before_c: float | None
+    job: str | None
     values: tuple[float | None, ...]
 
     @property

@@ -39,8 +39,8 @@ class VideoFrames(Sequence[Item]):
                 "`ffmpeg -i IN -r 30 OUT`"
             )
         self.rate_per_s = rate
-        stated = int(self._capture.get(self._opencv.CAP_PROP_FRAME_COUNT))
-        self._count = stated if stated > 0 else self._counted()
+        declared = int(self._capture.get(self._opencv.CAP_PROP_FRAME_COUNT))
+        self._count = declared if declared > 0 else self._counted()
         self._next, self._last = 0, np.empty((0, 0, 3), np.uint8)
 
     def __len__(self) -> int:

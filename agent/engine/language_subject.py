@@ -102,13 +102,13 @@ class LanguageSubject(Subject):
         """
         if user == ARRIVAL and number in self._arrivals:
             return self._arrivals.pop(number)
-        query: Query
-        if user is None or not isinstance(self.generator, ConcurrentGenerator):
-            query = self.generator.bind(self.prompt(number), self.limits)
-        else:
-            query = self.generator.bind_concurrent(
+        query: Query = (
+            self.generator.bind(self.prompt(number), self.limits)
+            if user is None or not isinstance(self.generator, ConcurrentGenerator)
+            else self.generator.bind_concurrent(
                 self.prompt(number), self.limits, None if user == ARRIVAL else user
             )
+        )
         # Times, each with the number of tokens that came.
         stamps: list[tuple[int, int]] = []
         clock = time.monotonic_ns

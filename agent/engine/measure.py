@@ -43,16 +43,13 @@ def measure(
 ) -> job.MeasuredRun:
     """Measure a run of a job; for the arguments see `measure_subject`."""
     # Imported here, because an unused import would take time and memory of the run.
-    subject: Subject
     if work.case.output_tokens is not None:
         from edgemeter.agent.engine.language_subject import LanguageSubject  # noqa: PLC0415
 
-        subject = LanguageSubject(work)
-    else:
-        from edgemeter.agent.engine.model_subject import ModelSubject  # noqa: PLC0415
+        return measure_subject(work, LanguageSubject(work), started_ns, emit, meet)
+    from edgemeter.agent.engine.model_subject import ModelSubject  # noqa: PLC0415
 
-        subject = ModelSubject(work)
-    return measure_subject(work, subject, started_ns, emit, meet)
+    return measure_subject(work, ModelSubject(work), started_ns, emit, meet)
 
 
 def measure_subject(

@@ -55,7 +55,7 @@ class PredictionLog:
     def __init__(self) -> None:
         self._first: tuple[list[Array], list[Array]] | None = None
         self._inputs = self._alike = self._not_finite = 0
-        # Of a model with boxes only.
+        # Those of a model with boxes.
         self._scores: list[NDArray[np.float32]] = []
 
     def add(
