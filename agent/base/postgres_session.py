@@ -187,8 +187,9 @@ class LedgerSession:
     def query(self, statement: str, *values: Any) -> list[Any]:
         """Return the rows of a query; raises as `transaction`."""
         with self._mapped():
-            statements = MarkedStatements(self._connected(), self._awaiting)
-            return statements.execute(statement, values).fetchall()  # type: ignore[no-any-return]
+            connection = self._connected()
+            with self._awaiting():
+                return connection.execute(statement.replace("?", "%s"), values or None).fetchall()
 
     def _connected(self) -> "psycopg.Connection[Any]":
         if self._connection is None or self._connection.closed:

@@ -56,11 +56,10 @@ class TableColumn:
         Names must stay different.
         """
         if self.narrowed == "shortens":
-            narrower = range(NARROWEST_NAME, self.full_width)
             return next(
                 (
                     width
-                    for width in narrower
+                    for width in range(NARROWEST_NAME, self.full_width)
                     if max(map(len, shortened(self.cells, width))) <= width
                 ),
                 self.full_width,

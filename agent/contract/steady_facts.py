@@ -47,8 +47,10 @@ def _frames(steady: Steady) -> str:
     arrived = f"{steady.frames:,} in {moment(steady.frames / steady.rate_per_s)}"
     if not steady.missed_ratio:
         return f"{arrived}; none missed"
-    missed = f"missed {steady.dropped + steady.late:,}, {share(steady.missed_ratio)}"
-    return f"{arrived}; {missed}: {steady.dropped:,} dropped, {steady.late:,} late"
+    return (
+        f"{arrived}; missed {steady.dropped + steady.late:,}, {share(steady.missed_ratio)}: "
+        f"{steady.dropped:,} dropped, {steady.late:,} late"
+    )
 
 
 def _answers(run: RunRecord, steady: Steady) -> str:

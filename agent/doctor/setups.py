@@ -43,9 +43,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     note: str | None = None
 
     def fits(self, model: str | None, system: str | None, arch: str, python: str) -> bool:
-        is_for_board = any(fnmatchcase(model or "", pattern) for pattern in self.models)
         return (
-            is_for_board
+            any(fnmatchcase(model or "", pattern) for pattern in self.models)
             and (system or "").startswith(self.os)
             and (self.arch, self.python) == (arch, python)
         )

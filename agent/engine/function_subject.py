@@ -333,8 +333,7 @@ def ran_ns(threads: Sequence[threading.Thread]) -> dict[str, int]:
     ran: dict[str, int] = {}
     for thread in threads:
         with suppress(OSError, ValueError, IndexError):
-            label = f"{thread.name}, thread {thread.native_id}"
-            ran[label] = int(
+            ran[f"{thread.name}, thread {thread.native_id}"] = int(
                 Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text().split()[0]
             )
     return ran

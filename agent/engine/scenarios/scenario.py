@@ -154,8 +154,10 @@ def time_series(timed: TimedQueries, begin_ns: int) -> tuple[Series, ...]:
         moments |= {"pause_start": timed.pauses_ns[:, 0], "pause_end": timed.pauses_ns[:, 1]}
     if timed.ramp_up_ns.size:
         moments["ramp_up_end"] = timed.ramp_up_ns
-    packed = [samples.pack(name, "ns", times_ns - begin_ns) for name, times_ns in moments.items()]
-    return samples.pack("latency", "ns", timed.latency_ns), *packed
+    return (
+        samples.pack("latency", "ns", timed.latency_ns),
+        *(samples.pack(name, "ns", times_ns - begin_ns) for name, times_ns in moments.items()),
+    )
 
 
 def load_of_timed(timed: TimedQueries, samples_per_query: int, rate_per_s: float | None) -> Load:
