@@ -225,9 +225,10 @@ def warm_up(watch: Stopwatch, limit_s: float, users: int | None = None) -> Warme
                     for series in zip(*paces, strict=True)
                 )
                 due = len(paces) + 1 if is_coarse else next_check(len(paces))
+    is_steady = settled or all(map(looks_settled, zip(*paces, strict=True)))
     return Warmed(
         watch.answered,
         clock() - begin,
-        settled or all(map(looks_settled, zip(*paces, strict=True))),
+        is_steady,
         round(float(np.median(durations[-LEVEL_QUERIES:]))),
     )
