@@ -21,37 +21,26 @@ from edgemeter.collector.trend.covariate import without_gaps, without_jump
 from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.levels import Levels
 from edgemeter.collector.trend.modes import TwoModes, modes_beside_heat
-from edgemeter.collector.trend.scan import (
-    AFTER,
-    BEFORE,
-    DECLARED_SCORE,
-    RECENT,
-    UNCONFIRMED_SCORE,
-    Scan,
-    less_where_confirmed,
-    scan_series,
-    step_score,
-)
+from edgemeter.collector.trend.scan import Scan, less_where_confirmed, scan_series, step_score
 from edgemeter.collector.trend.screen import Screen, is_even
 from edgemeter.collector.trend.slow import Ramp, is_slow, may_be_slow, may_have_ramp, without_slow
+from edgemeter.collector.trend.thresholds import (
+    AFTER,
+    BEFORE,
+    CONFIDENCE_Z,
+    DECLARED_SCORE,
+    EPISODE_DAYS,
+    HIDDEN_BY_WEATHER,
+    MOVES_POINTS,
+    RECENT,
+    SCAN_EVERY,
+    SETTLED,
+    SLOW_RATIO,
+    SURVIVING_RATIO,
+    UNCONFIRMED_SCORE,
+    WINDOW,
+)
 
-WINDOW = 120
-EVERY = 5
-# After this many points a step is accepted although it is not clearly larger than the smallest that
-# matters.
-SETTLED = 30
-CONFIDENCE_Z = 1.959964
-# The number of points by which a step may move when later points are known.
-NEAR = 10
-# A slow change is looked for, and reported, from this share of the smallest step that is reported.
-SLOW_RATIO = 0.5
-# A rise that ends within this many days is not a step.
-EPISODE_DAYS = 30
-# Adjusted for temperature, a step caused by it has little of its score left, and a true one most of
-# it.
-SURVIVING_RATIO = 0.6
-# The error of a jump due to the weather, in spreads of neighbouring days.
-HIDDEN_BY_WEATHER = 1.0
 # A group size whose intermediate results stay in the processor's cache.
 _TOGETHER, _BREAKS_TOGETHER = 400, 20
 # A step at a declared place: the place, its score, the step's size and standard error.
@@ -141,7 +130,7 @@ class _Walk:
 
 
 def change_points(
-    series: Sequence[Days], cuts: Sequence[Sequence[int]] | None = None, stride: int = EVERY
+    series: Sequence[Days], cuts: Sequence[Sequence[int]] | None = None, stride: int = SCAN_EVERY
 ) -> list[ChangePoints]:
     """Return the change points of each series, scanned at every `stride` points.
 
@@ -607,9 +596,9 @@ def _survives(
         return True
     days, (begin, end) = walk.days, span
     used = without_gaps(days.temperature_c[begin:end])
-    last = max(candidate.place, min(candidate.high, candidate.place + NEAR, end - AFTER))
+    last = max(candidate.place, min(candidate.high, candidate.place + MOVES_POINTS, end - AFTER))
     places = range(
-        max(candidate.low, candidate.place - NEAR, begin + BEFORE) - begin, last - begin + 1
+        max(candidate.low, candidate.place - MOVES_POINTS, begin + BEFORE) - begin, last - begin + 1
     )
     sign = -math.copysign(1.0, step * slope)
     anywhere = range(BEFORE, end - begin - AFTER + 1)
@@ -716,7 +705,7 @@ def _places_near(
     ):
         return span, [step_break.place]
     first, last = (
-        max(span[0] + BEFORE, step_break.place - NEAR),
-        min(span[1] - AFTER, step_break.place + NEAR),
+        max(span[0] + BEFORE, step_break.place - MOVES_POINTS),
+        min(span[1] - AFTER, step_break.place + MOVES_POINTS),
     )
     return span, sorted({step_break.place, *range(first, last + 1)})

@@ -14,20 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.collector.trend.noise import HALF_NORMAL, Array, median, row_medians
+from edgemeter.collector.trend.thresholds import (
+    FORETOLD,
+    JUMP,
+    JUMP_FOLLOWING_DAYS,
+    JUMP_LEVEL_DAYS,
+    LEAST_SPREAD,
+    MARGIN,
+    MISREAD,
+)
 
-# Days on each side of an index for its levels, and for how the metric follows the temperature.
-BESIDE, NEAR = 10, 60
-# A jump, and a misread day, differ by this many standard deviations of the differences of
-# neighbouring days.
-JUMP, MISREAD = 2.0, 5.0
-# Uncertainty of a jump's size from its adjacent days, because of the weather, in the same standard
-# deviations.
-MARGIN = 2.0
-# The metric follows a jump if it does so within this many standard errors.
-FORETOLD = 2.5
-# The least assumed difference of neighbouring days (degrees): sensors are read to a tenth or to
-# one.
-LEAST_SPREAD = 0.1
 _ROUNDING_C = 1e-5
 
 
@@ -63,7 +59,10 @@ def _may_change(temperature_c: Array, edges: NDArray[np.intp]) -> NDArray[np.int
     )
     day = np.flatnonzero((steps > JUMP * spread[series]) & (index < size[series] - 1)) + 1
     row, total = series[day], np.concatenate([[0.0], np.cumsum(np.nan_to_num(temperature_c))])
-    begin, end = np.maximum(edges[row], day - BESIDE), np.minimum(edges[row + 1], day + BESIDE)
+    begin, end = (
+        np.maximum(edges[row], day - JUMP_LEVEL_DAYS),
+        np.minimum(edges[row + 1], day + JUMP_LEVEL_DAYS),
+    )
     shift = (total[end] - total[day]) / (end - day) - (total[day] - total[begin]) / (day - begin)
     # The least difference of a misread day from a neighbour.
     may_change = (np.abs(shift) > JUMP * spread[row] - _ROUNDING_C) | (
@@ -145,7 +144,10 @@ def _largest_jump(heat: Array, spread: float, removed: Collection[int]) -> int |
 
 
 def _shift(values: Array, index: int) -> float:
-    after, before = values[index : index + BESIDE], values[max(0, index - BESIDE) : index]
+    after, before = (
+        values[index : index + JUMP_LEVEL_DAYS],
+        values[max(0, index - JUMP_LEVEL_DAYS) : index],
+    )
     return float(np.add.reduce(after) / len(after) - np.add.reduce(before) / len(before))
 
 
@@ -157,7 +159,10 @@ def _true_part(heat: Array, x: Array, index: int, jump: float, margin: float) ->
     If the metric moved as such a jump predicts, all of it; else its own estimate, but no more than
     the weather of some days (`margin`).
     """
-    sides = slice(max(0, index - NEAR), index), slice(index, index + NEAR)
+    sides = (
+        slice(max(0, index - JUMP_FOLLOWING_DAYS), index),
+        slice(index, index + JUMP_FOLLOWING_DAYS),
+    )
     warmth, response = (
         np.concatenate([values[side] - values[side].mean() for side in sides])
         for values in (heat, x)

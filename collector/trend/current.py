@@ -23,6 +23,7 @@ from edgemeter.collector.trend.days import days_of_series
 from edgemeter.collector.trend.metrics import METRICS, TrendMetric, difference, on_scale
 from edgemeter.collector.trend.run_columns import RunColumns, names_of, run_columns
 from edgemeter.collector.trend.series_trend import newest_step
+from edgemeter.collector.trend.thresholds import CARRIED_P, SCAN_EVERY_FOR_NEWEST
 from edgemeter.collector.trend.trend_text import amount_text
 
 # A step in any of these begins a segment of all figures, so that one sentence holds for the whole
@@ -30,12 +31,6 @@ from edgemeter.collector.trend.trend_text import amount_text
 LEVELS = ("latency_p50_ms", "energy_gross_mj", "accuracy_value")
 _NAMES = names_of(METRICS[name] for name in LEVELS)
 LEVEL_COLUMNS = (*_NAMES, "throughput_per_s")
-# Only the newest segment is needed, so history is scanned in larger strides than a monitor's; every
-# split is still scanned while recent.
-EVERY = 30
-# A change of the fingerprint carries a step if Welch's p of the runs (or days) around it is below
-# this, and the step matters.
-CARRIED_P = 0.01
 
 
 class _Start(NamedTuple):
@@ -66,7 +61,11 @@ def current_segments(cases: Sequence[CaseRuns]) -> list[CurrentSegment | None]:
             all_runs if len(moving) == len(cases) else _columns([cases[index] for index in moving])
         )
         for number, (index, changes) in enumerate(
-            zip(moving, change_points(days_of_series(metric, runs), stride=EVERY), strict=True)
+            zip(
+                moving,
+                change_points(days_of_series(metric, runs), stride=SCAN_EVERY_FOR_NEWEST),
+                strict=True,
+            )
         ):
             of_case = runs.part(number, number + 1)
             stepped = _stepped(name, of_case, changes)

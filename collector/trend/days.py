@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.trend.covariate import regressors
 from edgemeter.collector.trend.metrics import TrendMetric
-from edgemeter.collector.trend.noise import ENOUGH_DIFFERENCES, run_variance
+from edgemeter.collector.trend.noise import run_variance
 from edgemeter.collector.trend.run_columns import TEMPERATURE, RunColumns, scaled
+from edgemeter.collector.trend.thresholds import ENOUGH_DIFFERENCES, ENOUGH_TEMPERATURES
 
 Array = NDArray[np.float64]
-# Temperature is a regressor only if at least this share of the days have one.
-ENOUGH_TEMPERATURES = 0.8
 
 
 @dataclass(frozen=True, slots=True)

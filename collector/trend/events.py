@@ -14,8 +14,9 @@ from typing import Literal
 
 from edgemeter.agent.contract.series import SeriesKey
 from edgemeter.collector.runs.cases import grouped
-from edgemeter.collector.trend.finding import SPREAD_DAYS, Missing, Step
+from edgemeter.collector.trend.finding import Missing, Step
 from edgemeter.collector.trend.series_trend import SeriesTrend
+from edgemeter.collector.trend.thresholds import SPREAD_DAYS
 
 FEWEST = 2
 EventKind = Literal["fleet", "device", "missing"]

@@ -6,9 +6,6 @@ from typing import Literal
 
 # `declared`: an annotation names the day; the step is estimated whatever its size.
 FindingState = Literal["unconfirmed", "confirmed", "declared"]
-# First days of one cause may differ by this much beyond their intervals: boards are updated one
-# after the other, and measured once a day.
-SPREAD_DAYS = 2
 _EPOCH = date(1970, 1, 1)
 
 

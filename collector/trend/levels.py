@@ -12,21 +12,17 @@ import numpy as np
 from edgemeter.collector.trend.covariate import without_gaps
 from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.noise import Array, day_variances
-from edgemeter.collector.trend.scan import AFTER, BEFORE, CLIP
 from edgemeter.collector.trend.slow import Ramp, drawn_near
-
-# A level differs from its neighbour by this many standard errors, with days taken as independent.
-LEVEL_SCORE = 4.0
-# A step counts if the levels before and after it differ by this many standard errors, a drift if
-# its slope is this many of its own.
-APART, APART_SLOWLY = 3.7, 4.0
-# The scatter of levels has the weight of this many additional levels, with the scatter expected
-# from their days.
-ASSUMED = 4
-# A series with this many changes of direction goes back and forth.
-REVERSALS = 2
-# The position of a step may be off by this many days: steps are further apart than that.
-NEAR = BEFORE - 1
+from edgemeter.collector.trend.thresholds import (
+    AFTER,
+    ASSUMED,
+    CLIP,
+    LEVEL_SCORE,
+    LEVELS_APART,
+    LEVELS_APART_SLOWLY,
+    OFF_DAYS,
+    REVERSALS,
+)
 
 
 class Levels:
@@ -44,7 +40,7 @@ class Levels:
             sizes = {
                 start: size
                 for start, size in zip(starts[1:], np.abs(np.diff(means)).tolist(), strict=True)
-                if abs(start - at + span[0]) <= NEAR and start not in placed.values()
+                if abs(start - at + span[0]) <= OFF_DAYS and start not in placed.values()
             }
             placed[at] = max(sizes, key=lambda start: sizes[start], default=at - span[0])
             starts = sorted({*starts, placed[at]})
@@ -72,7 +68,7 @@ class Levels:
         )
         if counted:
             scores = {at: self._score(fixed | counted, at) for at in counted}
-            while scores and min(scores.values()) < APART:
+            while scores and min(scores.values()) < LEVELS_APART:
                 counted.remove(min(scores, key=lambda at: scores[at]))
                 scores = {at: self._score(fixed | counted, at) for at in counted}
         else:
@@ -80,7 +76,7 @@ class Levels:
                 at: self._score({*fixed, *counted, at}, at) for at in set(doubted) - counted
             }:
                 best = max(scores, key=lambda at: scores[at])
-                if scores[best] < APART:
+                if scores[best] < LEVELS_APART:
                     break
                 counted.add(best)
         return sorted(set(doubted) - counted)
@@ -113,7 +109,7 @@ class Levels:
         coefficients = inverse @ design.T @ self.means
         square = float(((self.means - design @ coefficients) ** 2).sum())
         error = math.sqrt(self._scatter(square, design.shape[1]) * float(inverse[0, 0]))
-        return abs(float(coefficients[0])) >= APART_SLOWLY * error
+        return abs(float(coefficients[0])) >= LEVELS_APART_SLOWLY * error
 
     def _scatter(self, square: float, coefficients: int) -> float:
         return (square + ASSUMED * self._own_variance) / (

@@ -11,16 +11,15 @@ from itertools import pairwise
 import numpy as np
 
 from edgemeter.collector.trend.noise import HALF_NORMAL, Array, Mask, median, row_medians
+from edgemeter.collector.trend.thresholds import (
+    FEWEST_MODE_CHANGES,
+    LEAST_MODE_RATIO,
+    LONGEST_NEWEST_STAY,
+    LONGEST_STAY,
+    MODES_APART,
+    SAME_RATIO,
+)
 
-# A series changes between its modes at least this often, is twice in each for three points or more,
-# and never for more than this many; in the newest for at most this many times its usual stay, or it
-# counts as a new level.
-FEWEST_CHANGES, LONGEST, LONGEST_NEWEST = 3, 120, 6
-# Both have this share of the points, and are this many of their standard deviations apart.
-LEAST_RATIO, APART = 0.05, 3.2
-# The stays in a mode are on one level: those of two points or more scatter by no more than this
-# share of the distance, and none of five or more is as near to the other mode.
-SAME_RATIO = 0.25
 # Splits at this many positions are tried for the first guess.
 _TRIED = 33
 
@@ -100,7 +99,7 @@ def two_modes(x: Array, least: float) -> TwoModes | None:
         # A single point on the other side is not a stay, unless its neighbours differ.
         beyond = np.pad((x > middle).astype(np.int64), 1, mode="edge")
         is_high = beyond[:-2] + beyond[1:-1] + beyond[2:] >= 2
-        if not LEAST_RATIO <= is_high.mean() <= 1 - LEAST_RATIO:
+        if not LEAST_MODE_RATIO <= is_high.mean() <= 1 - LEAST_MODE_RATIO:
             return None
         low, high = median(x[~is_high]), median(x[is_high])
         middle = (low + high) / 2
@@ -113,7 +112,7 @@ def two_modes(x: Array, least: float) -> TwoModes | None:
         for begin, end in pairwise(edges)
         if end - begin >= 2
     ]
-    is_far = high - low >= APART * median(np.abs(apart)) / HALF_NORMAL
+    is_far = high - low >= MODES_APART * median(np.abs(apart)) / HALF_NORMAL
     is_same = np.std([mean for _, mean in stays]) <= SAME_RATIO * (high - low)
     if (
         not is_far
@@ -130,15 +129,15 @@ def _alternates(is_high: Mask, edges: Sequence[int]) -> bool:
     They must do so also without the newest one, which may be a new level.
     """
     lengths = np.diff(edges)
-    if len(lengths) <= FEWEST_CHANGES or lengths.max() > LONGEST:
+    if len(lengths) <= FEWEST_MODE_CHANGES or lengths.max() > LONGEST_STAY:
         return False
     of_each = min(np.count_nonzero(lengths[which::2] >= 3) for which in (0, 1))
-    longest_newest = max(LONGEST_NEWEST * float(lengths[:-1].mean()), LONGEST / 4)
+    longest_newest = max(LONGEST_NEWEST_STAY * float(lengths[:-1].mean()), LONGEST_STAY / 4)
     high_ratio = float(is_high[: edges[-2]].mean())
     return bool(
         of_each >= 2
         and lengths[-1] <= longest_newest
-        and LEAST_RATIO <= high_ratio <= 1 - LEAST_RATIO
+        and LEAST_MODE_RATIO <= high_ratio <= 1 - LEAST_MODE_RATIO
     )
 
 
@@ -148,7 +147,7 @@ def _middles(x: Array, least: float) -> Array:
     It is NaN if the halves are too near for two modes.
     """
     ordered, size = np.sort(x, axis=1), x.shape[1]
-    fewest = max(int(LEAST_RATIO * size), 2)
+    fewest = max(int(LEAST_MODE_RATIO * size), 2)
     if size < 4 * fewest:
         return np.full(len(x), np.nan)
     total, places = (
@@ -164,7 +163,7 @@ def _middles(x: Array, least: float) -> Array:
         / math.sqrt(2)
     )
     is_apart = (ordered[:, -fewest] - ordered[:, fewest] >= least) & (
-        apart[row, best] >= 0.8 * APART * scatter
+        apart[row, best] >= 0.8 * MODES_APART * scatter
     )
     return np.where(
         is_apart, (ordered[row, places[best] - 1] + ordered[row, places[best]]) / 2, np.nan

@@ -6,23 +6,20 @@ The scatter is that beyond the known uncertainty of each point.
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemeter.collector.trend.thresholds import (
+    ENOUGH_DIFFERENCES,
+    LAG1_MOST,
+    POORLY_KNOWN,
+    TAKEN_BY_FIT,
+    UNSEEN,
+)
+
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 # The median of the absolute value of a standard normal variable.
 HALF_NORMAL = 0.6744897501960817
 _BISECTIONS = 14
 _TINY, _ROUNDING = 1e-30, 1e-9
-# The largest lag-1 correlation assumed: beyond it, a series has hardly any level.
-LAG1_MOST = 0.7
-# How many points' worth of lag-1 the fit of level, temperature and step removes.
-TAKEN_BY_FIT = 2.0
-# The lag-1 is assumed to be at least this many of its standard errors.
-UNSEEN = 0.3
-# The lag-1 is itself estimated from few points: at its largest, standard errors grow by this
-# factor.
-POORLY_KNOWN = 0.3
-# The spread of runs needs this many differences within days.
-ENOUGH_DIFFERENCES = 8
 
 
 def row_medians(values: Array, count: NDArray[np.int64]) -> Array:

@@ -18,29 +18,20 @@ from edgemeter.collector.trend.noise import (
     median,
     shared_variance,
 )
+from edgemeter.collector.trend.thresholds import (
+    AFTER,
+    BEFORE,
+    CLIP,
+    CONFIRMED_LESS,
+    CONFIRMING_DAYS,
+    HIDDEN_RATIO,
+    LEAST_TEMPERATURE_SD,
+    RECENT,
+    RUN_SHARE,
+    STEP_SCORE,
+    USUAL_RATIO,
+)
 
-# Numbers of points, and the scores from which a step is confirmed.
-STEP_SCORE = ((20, 30, 40, 60, 80, 100, 120), (9.0, 8.0, 7.0, 5.8, 5.1, 4.8, 4.7))
-# From this score on there is a step, which is not confirmed yet.
-UNCONFIRMED_SCORE = 2.7
-# For a declared change, or one in the fingerprint: one test of one day, no search.
-DECLARED_SCORE = 3.3
-# If an unconfirmed step had more runs on this many days since its split, and runs are this share of
-# the scatter of days with one run, then runs that did not raise its score have confirmed the step:
-# the threshold is lowered by this much.
-CONFIRMING_DAYS, RUN_SHARE, CONFIRMED_LESS = 5, 0.55, 0.85
-# Days with several runs before the split do not count as a confirmation: up to this share of them.
-_USUAL_RATIO = 0.25
-CLIP = 3.0
-# The fewest points after a split for a level, and before it for a baseline.
-AFTER = 3
-BEFORE = 8
-# Splits older than this many points were scanned when they were new.
-RECENT = 60
-# A split of which the temperature explains more than this share is not distinguishable from it.
-HIDDEN_RATIO = 0.85
-# A temperature that varies less than this (degrees) is constant.
-LEAST_TEMPERATURE_SD = 0.01
 _ROUNDS = 2
 
 
@@ -58,7 +49,7 @@ def less_where_confirmed(
     """
     is_repeated = runs > 1
     is_confirmed = np.count_nonzero(is_repeated[split:]) >= CONFIRMING_DAYS
-    if not is_confirmed or np.count_nonzero(is_repeated[:split]) > _USUAL_RATIO * max(split, 1):
+    if not is_confirmed or np.count_nonzero(is_repeated[:split]) > USUAL_RATIO * max(split, 1):
         return 0.0
     single = median(known_variance * runs)
     return CONFIRMED_LESS if single >= RUN_SHARE * (single + day_variance) else 0.0

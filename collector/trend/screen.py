@@ -11,20 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.collector.trend.noise import HALF_NORMAL, Array, Mask
-from edgemeter.collector.trend.scan import (
+from edgemeter.collector.trend.thresholds import (
     AFTER,
     BEFORE,
     CLIP,
     CONFIRMED_LESS,
+    EVEN_RATIO,
     HIDDEN_RATIO,
     LEAST_TEMPERATURE_SD,
     RECENT,
     STEP_SCORE,
 )
 
-# The screen proves nothing for days whose known variances differ by more than this share of their
-# scatter.
-EVEN_RATIO = 0.1
 _Integers = NDArray[np.intp]
 # The scatter of days is found by bisection, to less than this.
 _BISECTED = 3e-4

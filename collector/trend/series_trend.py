@@ -12,25 +12,24 @@ import numpy as np
 
 from edgemeter.agent.contract.series import SeriesKey
 from edgemeter.collector.runs.cases import grouped
-from edgemeter.collector.trend.change_points import (
-    CONFIDENCE_Z,
-    SLOW_RATIO,
-    Break,
-    ChangePoints,
-    at_breaks,
-    change_points,
-)
+from edgemeter.collector.trend.change_points import Break, ChangePoints, at_breaks, change_points
 from edgemeter.collector.trend.days import Days
-from edgemeter.collector.trend.finding import SPREAD_DAYS, Drift, FindingState, Missing, Modes, Step
+from edgemeter.collector.trend.finding import Drift, FindingState, Missing, Modes, Step
 from edgemeter.collector.trend.metrics import METRICS, difference, off_scale
 from edgemeter.collector.trend.modes import TwoModes
 from edgemeter.collector.trend.noise import row_medians
-from edgemeter.collector.trend.scan import AFTER, BEFORE, RECENT
 from edgemeter.collector.trend.slow import Ramp
+from edgemeter.collector.trend.thresholds import (
+    AFTER,
+    BEFORE,
+    CONFIDENCE_Z,
+    MISSED_DAYS,
+    OVER_DAYS,
+    RECENT,
+    SLOW_RATIO,
+    SPREAD_DAYS,
+)
 
-# Days without a point, in addition to four times the usual gap, after which one is missed; after
-# the second number the series is over.
-MISSED_DAYS, OVER_DAYS = 3, 60
 GAPS = 20
 
 

@@ -18,25 +18,22 @@ from numpy.typing import NDArray
 from edgemeter.collector.trend.covariate import without_gaps
 from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.noise import Array, Mask, day_variances, long_run, shared_variance
-from edgemeter.collector.trend.scan import AFTER, BEFORE, CLIP, step_score
+from edgemeter.collector.trend.scan import step_score
+from edgemeter.collector.trend.thresholds import (
+    AFTER,
+    AROUND,
+    BEFORE,
+    BEND,
+    CLIP,
+    PART_DAYS,
+    PARTS,
+    RAMP_OF_STEP,
+    REPLACING,
+    SHORTEST_RAMP_DAYS,
+)
 
 _Integers = NDArray[np.int64]
-# A shorter change is a step.
-SHORTEST_DAYS = 30
 KNOTS, NEAR_KNOTS = 14, 13
-# The additional chi-squared that a ramp must explain for each of its ends within the days.
-BEND = 6.0
-# Days that are further from the median of this many around them than the scan allows are moved
-# near.
-AROUND = 11
-# Errors are also estimated from the sums of this many parts of at least this many days, in which
-# the noise of neighbours does not cancel.
-PARTS, PART_DAYS = 16, 14
-# A ramp replaces a step if its chi-squared is smaller by this much.
-REPLACING = 4.0
-# The score of a ramp is at most this many times the largest of a step: pi / 8 * sqrt(12), that of a
-# line over all days.
-RAMP_OF_STEP = 1.3604
 _ROUNDING = 1e-9
 
 
@@ -153,7 +150,9 @@ class SlowSpan:
         """
         knots = np.unique(np.linspace(self.day[0], self.day[-1], KNOTS).round().astype(np.int64))
         first, last = (knots[side] for side in np.triu_indices(len(knots), 1))
-        is_tried = (last - first >= SHORTEST_DAYS) | (last - first == self.day[-1] - self.day[0])
+        is_tried = (last - first >= SHORTEST_RAMP_DAYS) | (
+            last - first == self.day[-1] - self.day[0]
+        )
         return first[is_tried], last[is_tried]
 
     @cached_property
@@ -219,7 +218,7 @@ def _knots_near(day: _Integers, ramp: _Best) -> tuple[_Integers, _Integers]:
         else np.clip(ramp.last_day + around, None, day[-1] - 1)
     )
     every_first, every_last = np.repeat(first, len(last)), np.tile(last, len(first))
-    is_tried = (every_last - every_first >= SHORTEST_DAYS) | (
+    is_tried = (every_last - every_first >= SHORTEST_RAMP_DAYS) | (
         (every_first == ramp.first_day) & (every_last == ramp.last_day)
     )
     return every_first[is_tried], every_last[is_tried]

@@ -20,9 +20,15 @@ from edgemeter.collector.trend.finding import Step
 from edgemeter.collector.trend.history import History
 from edgemeter.collector.trend.metrics import METRICS, on_scale
 from edgemeter.collector.trend.run_columns import names_of
-from edgemeter.collector.trend.scan import AFTER, BEFORE, RECENT, UNCONFIRMED_SCORE
 from edgemeter.collector.trend.series_trend import SeriesTrend, trends
 from edgemeter.collector.trend.shares import in_processes
+from edgemeter.collector.trend.thresholds import (
+    AFTER,
+    BEFORE,
+    RECENT,
+    SHARED_RATIO,
+    UNCONFIRMED_SCORE,
+)
 from edgemeter.collector.trend.watch_file import Annotation, cuts
 
 # The most names that an error lists.
@@ -31,8 +37,6 @@ SHOWN = 8
 MOST_RUNS = 1_000_000
 # With fewer runs another process is not worth its start.
 RUNS_A_PROCESS = 250_000
-# Without the board that moved most, the others show at least this share of the type's step.
-SHARED_RATIO = 0.5
 # By metric and series (or board type): the versions of the members and the declared new levels, and
 # the trend for these, None if no run has the metric.
 TrendResults = dict[

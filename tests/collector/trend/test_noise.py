@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from edgemeter.collector.trend import noise
+from edgemeter.collector.trend.thresholds import POORLY_KNOWN
 from tests.fixtures.rows import table_row
 
 
@@ -56,7 +57,7 @@ def test_what_neighbours_share_lengthens_the_memory():
     shared = noise.shared_variance(x, np.ones_like(x), full(x))
     assert np.mean(shared) == pytest.approx(0.5, abs=0.1)
     assert np.mean(noise.long_run(between, shared)) == pytest.approx(
-        3.0 * (1 + 0.5 * noise.POORLY_KNOWN) ** 2, rel=0.2
+        3.0 * (1 + 0.5 * POORLY_KNOWN) ** 2, rel=0.2
     )
 
 

@@ -3,6 +3,7 @@ import pytest
 
 from edgemeter.collector.trend import noise, scan
 from edgemeter.collector.trend.scan import scan_series
+from edgemeter.collector.trend.thresholds import CONFIRMED_LESS
 
 
 def looked(x, known_variance=None, temperature=None, only=None, present=None):
@@ -85,7 +86,7 @@ def test_fresh_runs_that_confirm_a_step_lower_the_threshold_and_nothing_else_doe
         np.where(np.arange(60) >= 58, 5, once),
     )
     variance = np.where(confirmed > 1, 0.15, 0.75)
-    assert scan.less_where_confirmed(confirmed, variance, 0.25, 50) == scan.CONFIRMED_LESS
+    assert scan.less_where_confirmed(confirmed, variance, 0.25, 50) == CONFIRMED_LESS
     for runs, known_variance, day_variance in (
         (confirmed, variance, 2.0),
         (always, np.full(60, 0.15), 0.25),

@@ -5,8 +5,9 @@ import itertools
 import numpy as np
 
 from edgemeter.collector.trend import watch
-from edgemeter.collector.trend.scan import CONFIRMED_LESS, scan_series, step_score
+from edgemeter.collector.trend.scan import scan_series, step_score
 from edgemeter.collector.trend.screen import Screen
+from edgemeter.collector.trend.thresholds import CONFIRMED_LESS
 from tests.fixtures.comparison_factory import history_of
 from tests.fixtures.rows import table_row
 from tests.fixtures.series_factory import make_days, noisy
