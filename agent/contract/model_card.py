@@ -18,6 +18,8 @@ Resize = Literal[
     "stretch", "stretch-smooth", "letterbox", "letterbox-top-left", "centre-crop", "none"
 ]
 
+# The usual grey of a letterbox's margins, 0..255. Source: that of YOLOv5 and later (Ultralytics).
+LETTERBOX_GREY: Final = 114
 # The kind of a guess that makes the family, and so the task, doubtful.
 UNSURE_FAMILY: Final = "unsure of the family"
 
@@ -69,7 +71,7 @@ class ImageInput(
     layout: Literal["NHWC", "NCHW"]  # Channels last (NHWC) or first.
     colour: Literal["RGB", "BGR"] = "RGB"  # Order of the channels.
     resize: Resize = "stretch"  # How the image gets the input's size: see below.
-    pad: Int64 = 114  # Value of the pixels in a letterbox's margins.
+    pad: Int64 = LETTERBOX_GREY  # Value of the pixels in a letterbox's margins.
     crop_ratio: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.875
     """Share of the shorter side that `centre-crop` keeps."""
     mean: tuple[float, float, float] = (0.0, 0.0, 0.0)  # Mean of each channel.

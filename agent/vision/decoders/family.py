@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from edgemeter.agent.contract.model_card import Card, Resize
+from edgemeter.agent.contract.model_card import LETTERBOX_GREY, Card, Resize
 from edgemeter.agent.runtimes import Loaded, TensorInfo
 from edgemeter.agent.vision.decoders import Shape
 
@@ -37,7 +37,7 @@ class Pictures:
     mean: Triple | None = (0.0, 0.0, 0.0)
     sd: Triple = (255.0, 255.0, 255.0)
     colour: Literal["RGB", "BGR"] = "RGB"
-    pad: int = 114
+    pad: int = LETTERBOX_GREY
     crop_ratio: float = 0.875
     side: int = 640
     nms_iou: float | None = None
