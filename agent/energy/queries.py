@@ -113,7 +113,7 @@ def queries_of(series: Iterable[Series], timed_start_ns: int, timed_end_ns: int)
         if arrivals.size != starts.size:
             return None
         durations = durations - (starts - arrivals)
-    if _are_beside([starts], [starts + durations]):
+    if _overlap([starts], [starts + durations]):
         # A server answers queries at the same time, so a reading belongs to several of them.
         return None
     pauses = [
@@ -124,7 +124,7 @@ def queries_of(series: Iterable[Series], timed_start_ns: int, timed_end_ns: int)
     if (
         len(pauses) != 2
         or pauses[0].size != pauses[1].size
-        or _are_beside((starts, *pauses[:1]), (starts + durations, *pauses[1:]))
+        or _overlap((starts, *pauses[:1]), (starts + durations, *pauses[1:]))
     ):
         return Queries(starts + timed_start_ns, durations, timed_end_ns)
     return Queries(
@@ -132,7 +132,8 @@ def queries_of(series: Iterable[Series], timed_start_ns: int, timed_end_ns: int)
     )
 
 
-def _are_beside(begins: Sequence[Times], ends: Sequence[Times]) -> bool:
+def _overlap(begins: Sequence[Times], ends: Sequence[Times]) -> bool:
+    """Return whether any two of these stretches of time overlap."""
     begins_ns, ends_ns = np.concatenate(begins), np.concatenate(ends)
     order = np.lexsort((ends_ns, begins_ns))
     return bool(np.any(begins_ns[order][1:] < ends_ns[order][:-1]))

@@ -71,20 +71,20 @@ def sources(target: PythonTarget) -> list[Path]:
         for module in modules
         if isinstance(module, ModuleType) and (file := vars(module).get("__file__"))
     ]
-    return _beside(target, imported)
+    return _in_folder_of(target, imported)
 
 
 def opened(target: PythonTarget, noted: NotedFiles) -> list[Path]:
     """Return the files next to the code that it opened for reading, sorted."""
     return sorted(
-        _beside(
+        _in_folder_of(
             target,
             (file for file in noted.paths if "__pycache__" not in file.parts and file.is_file()),
         )
     )
 
 
-def _beside(target: PythonTarget, files: Iterable[Path]) -> list[Path]:
+def _in_folder_of(target: PythonTarget, files: Iterable[Path]) -> list[Path]:
     """Return the files in the code's folder.
 
     Files that a run writes to its scratch folder are left out.

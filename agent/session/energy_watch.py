@@ -128,12 +128,12 @@ class EnergyWatch:
                 attached=attached(THIS_MACHINE),
                 counts_inferences=False,
             )
-            beside_load = other_load([*self._tables, read_processes(THIS_MACHINE)], os.getpid())
+            load_of_others = other_load([*self._tables, read_processes(THIS_MACHINE)], os.getpid())
             # After this, so that there is a reading beyond the end.
             self._sampler.stop()
             energies = per_inference.energies_of(self._sampler.traces().values(), run)
         self.seen = WatchedEnergy(
-            (end_ns - self._start_ns) / 1e9, energies, self._idle_s, beside_load
+            (end_ns - self._start_ns) / 1e9, energies, self._idle_s, load_of_others
         )
 
     def _idle_for(self, described: Mapping[str, Description]) -> float:

@@ -185,11 +185,12 @@ def _steps(rule: AlertRule, context: FiringContext) -> list[TrendEvent]:
     types = [
         step
         for step in types
-        if not _beside(step, fleet_wide) and len(_beside(step, declared)) < FEWEST
+        if not _same_event_steps(step, fleet_wide)
+        and len(_same_event_steps(step, declared)) < FEWEST
     ]
     return [
         *step_events(types),
-        *step_events([step for step in boards if not _beside(step, types)]),
+        *step_events([step for step in boards if not _same_event_steps(step, types)]),
     ]
 
 
@@ -214,7 +215,7 @@ def _due_steps(
     ]
 
 
-def _beside(member: EventMember, members: Sequence[EventMember]) -> list[EventMember]:
+def _same_event_steps(member: EventMember, members: Sequence[EventMember]) -> list[EventMember]:
     """Return the steps of the same case on boards of the same type at about the same time.
 
     Only steps in the same direction are returned.

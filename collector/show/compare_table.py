@@ -196,7 +196,7 @@ def _columns(
             writable(words.short_figure_text(entry, figure), console) for figure in values_of_cases
         ]
         heading = "mJ" if entry.name == ENERGY else figure_heading(entry, cases)
-        heading, *cells = _beside(
+        heading, *cells = _with_changes(
             [heading, *values], ["", *(_change(entry.name, row) for row in rows)]
         )
         yield TableColumn(
@@ -207,7 +207,7 @@ def _columns(
         yield TableColumn("verdict", [case.verdict for case in cases], "left")
 
 
-def _beside(values: Sequence[str], changes: Sequence[str]) -> list[str]:
+def _with_changes(values: Sequence[str], changes: Sequence[str]) -> list[str]:
     """Return each value with its change in one cell, both aligned.
 
     So a narrow terminal always shows both.

@@ -20,7 +20,7 @@ from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.trend.covariate import without_gaps, without_jump
 from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.levels import Levels
-from edgemeter.collector.trend.modes import TwoModes, modes_beside_heat
+from edgemeter.collector.trend.modes import TwoModes, modes_adjusted_for_heat
 from edgemeter.collector.trend.scan import Scan, less_where_confirmed, scan_series, step_score
 from edgemeter.collector.trend.screen import Screen, is_even
 from edgemeter.collector.trend.slow import Ramp, is_slow, may_be_slow, may_have_ramp, without_slow
@@ -249,7 +249,9 @@ def _take_modes(
             if are_warm[row]:
                 heat[index] = without_gaps(results[row].days.temperature_c)[part]
         for (row, part), modes in zip(
-            alike, modes_beside_heat(x, heat, results[0].days.metric.reported_from), strict=True
+            alike,
+            modes_adjusted_for_heat(x, heat, results[0].days.metric.reported_from),
+            strict=True,
         ):
             if modes is not None:
                 changes = results[row]

@@ -46,7 +46,7 @@ class TwoModes:
         return apart
 
 
-def modes_beside_heat(x: Array, heat: Array, least: float) -> list[TwoModes | None]:
+def modes_adjusted_for_heat(x: Array, heat: Array, least: float) -> list[TwoModes | None]:
     """Return the two modes of each series after removing the effect of the temperature.
 
     `x` and `heat` are [series, days].

@@ -118,11 +118,9 @@ class Screen:
                 residual - slope * (self._heat[first:end] - heat_mean),
             )
             warmed = self._sums[2][end] - self._sums[2][places] - after * heat_mean
-            beside_heat = information - warmed**2 / np.where(is_open, 1.0, heat_square)
-            is_possible &= (
-                beside_heat >= (1 - HIDDEN_RATIO) * (1 - _ROUNDING) / uneven * information
-            )
-            moved, information = moved - slope * warmed, beside_heat
+            adjusted = information - warmed**2 / np.where(is_open, 1.0, heat_square)
+            is_possible &= adjusted >= (1 - HIDDEN_RATIO) * (1 - _ROUNDING) / uneven * information
+            moved, information = moved - slope * warmed, adjusted
         explained = (moved**2 * is_possible / np.where(is_possible, information, 1.0)).max(axis=0)
         square = np.maximum(square, 0.0)
         bound = np.sqrt((explained + (1 - 1 / uneven) * square) / variance)
