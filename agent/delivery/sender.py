@@ -27,17 +27,12 @@ WINDOW_BYTES = 8 << 20
 BATCH_RECORDS = 100
 # Smaller than a record: a message of fewer records.
 COMPRESS_ABOVE_BYTES = 1 << 10
-
 # Measured on records with and without raw samples: higher levels take twice the time for a
 # twentieth of the size.
 COMPRESSION_LEVEL = 3
-
-# The reason in a record that is delivered without its samples.
-
 FIRST_TIMEOUT_S = 5.0
 LONGEST_TIMEOUT_S = 60.0
 LONGEST_REPEAT_S = 300.0
-
 Key = tuple[int, int]
 
 
