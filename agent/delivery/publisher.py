@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -51,6 +51,14 @@ REFUSED_PAUSE_S = 60.0
 RESTATED_S = 10.0
 # Handlers' messages (`publish`) that wait for room in the broker's window.
 WAITING_MESSAGES = 100
+
+
+class _HandlerMessage(NamedTuple):
+    """A message of a handler that waits for a connection with room."""
+
+    topic: str
+    payload: bytes
+    lasting: Literal["passing", "retained"]
 
 
 class PublisherListener(Protocol):
@@ -115,7 +123,7 @@ class Publisher:
         self._activity: messages.Activity | None = None
         self._challenge: str | None = None
         self._restated_s = float("-inf")
-        self._outgoing: deque[tuple[str, bytes, Literal["passing", "retained"]]] = deque()
+        self._outgoing: deque[_HandlerMessage] = deque()
         self._handler_messages: set[int] = set()
         self._session: mqtt_session.MqttSession | None = None
         self._thread: threading.Thread | None = None
@@ -280,7 +288,7 @@ class Publisher:
             return True
         if len(self._outgoing) >= WAITING_MESSAGES:
             return False
-        self._outgoing.append((topic, payload, lasting))
+        self._outgoing.append(_HandlerMessage(topic, payload, lasting))
         self._wake.set()
         return True
 

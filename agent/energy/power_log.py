@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -283,16 +284,21 @@ def _read_csv(
     )
 
 
-def _names(lines: Sequence[str], index: int) -> tuple[str, list[str], int]:
-    """Return the delimiter of a line, its headings, and the index of the first row.
+class _Heading(NamedTuple):
+    """A line of headings: its delimiter, the names of its columns, and the first row below."""
 
-    The headings have the units from the next line, if there are any.
-    """
+    delimiter: str
+    names: list[str]
+    first_row: int
+
+
+def _names(lines: Sequence[str], index: int) -> _Heading:
+    """Return the heading at a line, with the units from the next line, if there are any."""
     delimiter = next((sign for sign in ";\t," if sign in lines[index]), " ")
     names, *below = csv.reader(lines[index : index + 2], delimiter=delimiter, skipinitialspace=True)
     # nvidia-smi with `noheader`: the line itself is a row.
     if any(re.fullmatch(r"[\d.]+ W", name) for name in names):
-        return (
+        return _Heading(
             delimiter,
             [
                 "power.draw [W]" if name.endswith(" W") else "timestamp" if "/" in name else ""
@@ -306,7 +312,7 @@ def _names(lines: Sequence[str], index: int) -> tuple[str, list[str], int]:
         else []
     )
     pairs = zip_longest([name.strip("# ") for name in names], units, fillvalue="")
-    return (
+    return _Heading(
         delimiter,
         [
             f"{name} [{unit}]" if unit.lower() in {*SECONDS, *WATTS} else name

@@ -3,6 +3,8 @@
 They are the timed part of a run, and the idle stretches before and after it.
 """
 
+from typing import NamedTuple
+
 import msgspec
 
 from edgemeter.agent.contract.record_figures import Windows
@@ -19,11 +21,19 @@ class Window(msgspec.Struct, frozen=True):
         return self.end_ns - self.start_ns
 
 
-def absolute_windows(windows: Windows) -> tuple[Window, Window | None, Window | None]:
-    """Return the windows of a record: timed, idle before, idle after; monotonic clock."""
+class RunWindows(NamedTuple):
+    """The timed part of a run, and the idle stretches before and after it."""
+
+    timed: Window
+    idle_before: Window | None
+    idle_after: Window | None
+
+
+def absolute_windows(windows: Windows) -> RunWindows:
+    """Return the windows of a record on the monotonic clock."""
     start_ns = windows.timed_start_ns
     before, after = (
         None if stretch_ns is None else Window(stretch_ns[0] + start_ns, stretch_ns[1] + start_ns)
         for stretch_ns in (windows.idle_before_ns, windows.idle_after_ns)
     )
-    return Window(start_ns, start_ns + windows.timed_end_ns), before, after
+    return RunWindows(Window(start_ns, start_ns + windows.timed_end_ns), before, after)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import samples
@@ -36,6 +36,17 @@ LOOPS: Mapping[
     "steady": (steady.seconds, schedule.run_steady),
     "concurrent": (users.seconds, users.run),
 }
+
+
+class TimedPart(NamedTuple):
+    """The timed queries, the duration of a warm one, and the time around them.
+
+    `surroundings` are fields of a measured run.
+    """
+
+    timed: TimedQueries
+    query_ns: int
+    surroundings: dict[str, Any]
 
 
 def measure(
@@ -122,15 +133,11 @@ def agreed(
 
 def time_queries(
     work: job.RunJob, subject: Subject, emit: Emit, meet: job.Meet | None
-) -> tuple[TimedQueries, int, dict[str, Any]]:
+) -> TimedPart:
     """Warm up, idle, time the queries of the job's scenario, idle.
 
     With `meet`, the queries are timed at the same time as those of other runs, and only those in
     the common window count.
-
-    Returns:
-        The timed queries, the duration of a warm query (ns), and the fields of a measured run about
-        the time around them.
     """
     case = work.case
     seconds, run = LOOPS[case.scenario]
@@ -162,17 +169,14 @@ def time_queries(
             # loop.
             moments_bytes = timed.latency_ns.nbytes * (4 if timed.arrivals_ns is None else 5)
             grown_mb = resident_mb() - before_mb - (subject.kept_bytes + moments_bytes) / 1e6
-    return (
-        timed,
-        warmed.query_ns,
-        {
-            "warm_up": WarmUp(duration_ms=warmed.duration_ns / 1e6, steady=warmed.steady),
-            "scheduling": scheduled,
-            "memory": {"peak_mb": peak_mb, "grown_mb": grown_mb},
-            "idle_before": idle_before,
-            "idle_after": idle("idle after", case.idle_seconds if idles else 0.0, emit),
-        },
-    )
+    surroundings = {
+        "warm_up": WarmUp(duration_ms=warmed.duration_ns / 1e6, steady=warmed.steady),
+        "scheduling": scheduled,
+        "memory": {"peak_mb": peak_mb, "grown_mb": grown_mb},
+        "idle_before": idle_before,
+        "idle_after": idle("idle after", case.idle_seconds if idles else 0.0, emit),
+    }
+    return TimedPart(timed, warmed.query_ns, surroundings)
 
 
 def idle(name: Literal["idle before", "idle after"], seconds: float, emit: Emit) -> Window | None:

@@ -10,6 +10,7 @@ import sys
 import time
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -177,6 +178,14 @@ class CollectOrder(msgspec.Struct, frozen=True, kw_only=True):
     last_words: LastStop
 
 
+class _OutboxState(NamedTuple):
+    """The records that wait and were dropped, or why nothing is known of them."""
+
+    waiting: int | None
+    dropped: Dropped | None
+    trouble: str | None
+
+
 def read_health(order: CollectOrder, machine: Machine = THIS_MACHINE) -> Health:
     """Return the health of this device; unknown parts are None."""
     settings = config.read(Path(order.config) if order.config else None)
@@ -188,7 +197,7 @@ def read_health(order: CollectOrder, machine: Machine = THIS_MACHINE) -> Health:
         if name in Health.__struct_fields__
     }
     throttled = throttling.read(machine)
-    waiting, dropped, outbox_trouble = _outbox(home / OUTBOX, order.device)
+    outbox = _outbox(home / OUTBOX, order.device)
     identity: Identity | None = None
     with suppress(EdgemeterError):
         identity = read_identity(home)
@@ -209,10 +218,10 @@ def read_health(order: CollectOrder, machine: Machine = THIS_MACHINE) -> Health:
         certificate_not_after_ns=certificate_end_ns(certificate_path(settings, home), machine),
         clock=_clock(machine, floor_ns, now_ns),
         disk=read_disk(home, machine),
-        waiting_records=waiting,
-        dropped_records=dropped.records if dropped else None,
-        dropped_traces=dropped.traces if dropped else None,
-        outbox_trouble=outbox_trouble[:LONGEST_LINE] if outbox_trouble else None,
+        waiting_records=outbox.waiting,
+        dropped_records=outbox.dropped.records if outbox.dropped else None,
+        dropped_traces=outbox.dropped.traces if outbox.dropped else None,
+        outbox_trouble=outbox.trouble[:LONGEST_LINE] if outbox.trouble else None,
         refused_orders=read_refused_orders(home),
         runs=recent_runs(home),
         temperatures_c={
@@ -262,18 +271,20 @@ def _clock(machine: Machine, floor_ns: int, now_ns: int) -> Clock:
     )
 
 
-def _outbox(path: Path, device: str) -> tuple[int | None, Dropped | None, str | None]:
+def _outbox(path: Path, device: str) -> _OutboxState:
     if not path.exists():
-        return 0, Dropped(), None
+        return _OutboxState(0, Dropped(), None)
     try:
         # Opening it as an outbox would begin a session.
         with (
             closing(sqlite_file.connect(path, FORMAT, "read")) as connection,
             sqlite_file.mapped(path, FORMAT),
         ):
-            return waiting_count(connection, device), dropped_count(connection, device), None
+            return _OutboxState(
+                waiting_count(connection, device), dropped_count(connection, device), None
+            )
     except EdgemeterError as error:
-        return None, None, str(error)
+        return _OutboxState(None, None, str(error))
 
 
 def _serial(identity: Identity | None, machine: Machine) -> str | None:

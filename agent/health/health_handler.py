@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -176,9 +177,17 @@ TOUCH_S = 3600.0
 DISK_STEPS = (0.02, 0.05, 0.1, 0.2)
 
 
-# Checked once a minute without a child process: clock synchronisation, level of free disk space,
-# expiry of the certificate, and a Raspberry Pi's throttle flags. A change is reported at once.
-ImportantState = tuple[bool | None, int | None, int | None, tuple[str | None, ...]]
+class ImportantState(NamedTuple):
+    """The facts that are checked once a minute without a child process.
+
+    A change is reported at once. `disk_step` is the level of free disk space, `certificate_ns` when
+    the certificate was written, `throttle_flags` are those of a Raspberry Pi.
+    """
+
+    is_synchronised: bool | None
+    disk_step: int | None
+    certificate_ns: int | None
+    throttle_flags: tuple[str | None, ...]
 
 
 def begin_collecting(order: str) -> "subprocess.Popen[bytes]":
@@ -272,7 +281,7 @@ class HealthHandler(Handler):
                 certificate_path(self._context.settings, self._context.home).stat().st_mtime_ns
             )
         flags = tuple(THIS_MACHINE.line(path) for path in THIS_MACHINE.find(PI_SYSFS))
-        return clock.synchronised(), step, certificate_ns, flags
+        return ImportantState(clock.synchronised(), step, certificate_ns, flags)
 
     def _report_runs(self, now_s: float) -> None:
         """Report the verdicts of the last runs, which needs no child process."""

@@ -53,6 +53,14 @@ FROM runs GROUP BY device, session) AS sessions
 JOIN runs ON runs.row = newest JOIN subjects USING (subject) JOIN chunks USING (chunk)"""
 
 
+class StoredText(NamedTuple):
+    """The JSON text of a record, with its row and the time of its receipt."""
+
+    row: int
+    received_ns: int
+    payload: bytes
+
+
 class HeldRecord(NamedTuple):
     """One record in the ledger; `row` increases in the order of commits."""
 
@@ -208,7 +216,7 @@ class Ledger(ABC):
             "session = ? AND seq BETWEEN ? AND ?"
         )
         return {
-            (fleet, device, session, seq): received_ns
+            RecordKey(fleet, device, session, seq): received_ns
             for (fleet, device, session), seqs in sequences.items()
             for seq, received_ns in self.query(query, device, session, min(seqs), max(seqs))
             if seq in seqs
@@ -244,14 +252,14 @@ class Ledger(ABC):
                     msgspec.structs.replace(record, samples=()) if has_surplus else record,
                 )
 
-    def texts(self, *, after_row: int = 0) -> Iterator[tuple[int, int, bytes]]:
-        """Yield row, time of receipt in ns and JSON text of the records after `after_row`.
+    def texts(self, *, after_row: int = 0) -> Iterator[StoredText]:
+        """Yield the JSON texts of the records after `after_row`.
 
         They are in the order of commits.
         """
         for chunk in self.chunks(after_row=after_row):
             for row, payload in chunk.payloads():
-                yield row, chunk.received_ns, payload
+                yield StoredText(row, chunk.received_ns, payload)
 
     def text(self, record: "RunRecord | quarantine.RecordReference") -> bytes | None:
         """Return the stored JSON text of a record with its samples; None if it is not stored."""

@@ -195,7 +195,7 @@ class LedgerWriter:
         return frozenset(
             index
             for index, run in enumerate(runs)
-            if any(first <= run.key[3] <= last for first, last in ranges[run.key[1:3]])
+            if any(first <= run.key.seq <= last for first, last in ranges[run.key[1:3]])
         )
 
     def _add_chunk(self, chunk: int, source: Source) -> None:

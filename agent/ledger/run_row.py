@@ -29,8 +29,6 @@ from edgemeter.agent.contract.run_figures import (
 from edgemeter.agent.contract.run_subject import FACETS, RunSubject, number_of, subject_of
 from edgemeter.agent.verdict.siblings import apart_among
 
-# Fleet, device, session, seq.
-RecordKey = tuple[str, str, int, int]
 # The columns that are written with the record, each with its type.
 RUN_TYPES = {
     "device": "TEXT", "session": "INTEGER", "seq": "INTEGER", "id": "TEXT", "subject": "INTEGER",
@@ -96,6 +94,15 @@ _parts = attrgetter(
 )  # fmt: skip
 _energy = attrgetter("sensor", "scope", "excludes")
 _accuracy = attrgetter("metric", "better", "images", "dataset_sha256", "normalisation")
+
+
+class RecordKey(NamedTuple):
+    """The number of a record among all fleets."""
+
+    fleet: str
+    device: str
+    session: int
+    seq: int
 
 
 class RunRow(NamedTuple):
@@ -188,7 +195,9 @@ def row_of(run: RunRecord, received_ns: int) -> RunRow:
         ABSENT if run.job is None else run.job,
         *values,
     )
-    return RunRow((run.fleet, run.device, run.session, run.seq), subject, row, is_wrong_time)
+    return RunRow(
+        RecordKey(run.fleet, run.device, run.session, run.seq), subject, row, is_wrong_time
+    )
 
 
 def likeness_of(run: RunRecord) -> bytes:

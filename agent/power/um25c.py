@@ -22,7 +22,7 @@ import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.base.plugins import import_extra
@@ -58,24 +58,25 @@ class Um25c:
 
     def describe(self) -> Description:
         with as_unavailable():
-            model, volts, _, digit_a = _values(self._block())
+            values = _values(self._block())
         return Description(
-            id=f"um25c:{model}:{self._name}",
+            id=f"um25c:{values.model}:{self._name}",
             scope="board-input",
             excludes=("power-supply loss",),
             kind="power",
             period_ms=PERIOD_MS,
-            resolution_w=digit_a * volts,
+            resolution_w=values.digit_a * values.volts,
             gain_u_ratio=GAIN_U_RATIO,
         )
 
     def read(self) -> Reading:
         begin = self._clock()
-        _, volts, amperes, _ = _values(self._block())
+        values = _values(self._block())
+        power_w = values.volts * values.amperes
         return Reading(
             taken_ns=(begin + self._clock()) // 2,
-            power_w=volts * amperes,
-            rails=(Rail("USB", volts * amperes),),
+            power_w=power_w,
+            rails=(Rail("USB", power_w),),
         )
 
     def close(self) -> None:
@@ -117,8 +118,16 @@ class Um25c:
         return self._port
 
 
-def _values(block: bytes) -> tuple[str, float, float, float]:
-    """Return model, V, A, and the current of one digit out of a block."""
+class _BlockValues(NamedTuple):
+    """The values of a block: the meter's model, V, A, and the current of one digit (A)."""
+
+    model: str
+    volts: float
+    amperes: float
+    digit_a: float
+
+
+def _values(block: bytes) -> _BlockValues:
     if len(block) < BLOCK_BYTES:
         raise TransientError(
             f"the USB meter sent {len(block)} of {BLOCK_BYTES} bytes: is another "
@@ -141,4 +150,4 @@ def _values(block: bytes) -> tuple[str, float, float, float]:
             f"the USB meter's block shows {milliwatts / 1000:.3f} W and {product_w:.3f} V x A: "
             "it is garbled"
         )
-    return model, volts * digit_v, amperes * digit_a, digit_a
+    return _BlockValues(model, volts * digit_v, amperes * digit_a, digit_a)

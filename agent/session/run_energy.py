@@ -17,7 +17,7 @@ from edgemeter.agent.contract.record_figures import Energy
 from edgemeter.agent.contract.record_generation import MOST_CACHED, Generation, GenerationEnergy
 from edgemeter.agent.energy.energies import Energies
 from edgemeter.agent.energy.sampler import SensorTrace
-from edgemeter.agent.energy.window import Window
+from edgemeter.agent.energy.window import RunWindows
 from edgemeter.agent.engine.job import MeasuredRun
 from edgemeter.agent.power.excluded_devices import accelerator_link
 
@@ -50,7 +50,7 @@ def energy_of_run(
     """
     energies = Energies(None, why_no_power)
     if traces:
-        windows = run.timed, run.idle_before, run.idle_after
+        windows = RunWindows(run.timed, run.idle_before, run.idle_after)
         energies = energies_of_run(run, traces, energy_run_of(run, windows, environment))
     generation, reasons = generation_with_energy(run, energies.energy)
     if energies.reason:
@@ -58,19 +58,16 @@ def energy_of_run(
     return RunEnergy(energies, generation, reasons)
 
 
-def energy_run_of(
-    run: AnyRun, windows: tuple[Window, Window | None, Window | None], environment: Environment
-) -> "EnergyRun":
+def energy_run_of(run: AnyRun, windows: RunWindows, environment: Environment) -> "EnergyRun":
     """Return the measured work of a run; the windows are the timed part and the idle stretches before and after it."""
     from edgemeter.agent.energy import per_inference, queries  # noqa: PLC0415 - NumPy, which a run without sensors does not need
 
-    timed, before, after = windows
     return per_inference.EnergyRun(
-        timed,
-        before,
-        after,
+        windows.timed,
+        windows.idle_before,
+        windows.idle_after,
         run.load.samples if run.load else run.latency.count,
-        queries.queries_of(run.samples, timed.start_ns, timed.end_ns),
+        queries.queries_of(run.samples, windows.timed.start_ns, windows.timed.end_ns),
         accelerator_link(run.runtime, environment.attached),
         environment.attached,
         # A query of a language model is many steps, so its load is not even.

@@ -110,11 +110,20 @@ def check_alerts(
         return AlertCheck(changes, sent, len(series), bool(newest.is_ok.any()))
 
 
+class _Accepted(NamedTuple):
+    """An alert that a channel accepted; the fields are those of the statement that stores it."""
+
+    state: str
+    sent_ns: int
+    alert: int
+    channel: str
+
+
 def _send(
     file: WatchStore, due: Mapping[Channel, Sequence[Alert]], page: str | None, now_ns: int
 ) -> Counter[str]:
     """Send each channel its alerts and store the sent states; return how many each accepted."""
-    notified: list[tuple[str, int, int, str]] = []
+    accepted_alerts: list[_Accepted] = []
     errors: dict[str, str] = {}
     lock = threading.Lock()
     until_s = time.monotonic() + SENDING_S
@@ -125,7 +134,7 @@ def _send(
             statements.executemany(
                 "UPDATE notified SET state = ?, sent_ns = ?, error = NULL WHERE alert = "
                 "? AND channel = ?",
-                notified,
+                accepted_alerts,
             )
             rows = [(error, name) for name, error in sorted(errors.items())]
             statements.executemany(
@@ -138,8 +147,8 @@ def _send(
             # A process that was suspended for longer than others wait for its lock sends nothing:
             # they may have sent it.
             while time.monotonic() < until_s and (accepted := next(messages, None)):
-                notified.extend(
-                    (alert.state, now_ns, alert.number, channel.name) for alert in accepted
+                accepted_alerts.extend(
+                    _Accepted(alert.state, now_ns, alert.number, channel.name) for alert in accepted
                 )
                 with lock:
                     file.in_need(write)
@@ -162,7 +171,7 @@ def _send(
     # Later answers are ignored: the file is about to be closed.
     lock.acquire()
     file.in_need(write)
-    return Counter(name for _, _, _, name in notified)
+    return Counter(alert.channel for alert in accepted_alerts)
 
 
 def settled(

@@ -7,6 +7,7 @@ may differ: the model's file, and the versions of runtime and agent.
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from edgemeter.agent.base import number_text
 from edgemeter.agent.base.decision import MATTERS_RATIO
@@ -62,10 +63,11 @@ def between(
             "?device= or ?agent="
         )
     device_or_board = _place(baseline[1], new[1])
-    (old, old_left_out, _), (now, new_left_out, ruined) = (
+    old_side, new_side = (
         _side(baseline, device_or_board, days),
         _side(new, device_or_board, days),
     )
+    old, now, ruined = old_side.cases, new_side.cases, new_side.ruined
     baselines = grouped((_identity(summary.subject, device_or_board), summary) for summary in old)
     matched = {_identity(summary.subject, device_or_board) for summary in now}
     gone = {
@@ -73,7 +75,7 @@ def between(
         for identity, summaries in baselines.items()
         if identity not in matched
     }
-    left_out = [*old_left_out, *new_left_out]
+    left_out = [*old_side.left_out, *new_side.left_out]
     if len(old) == len(now) == len(gone) == 1 and not ruined:
         return ComparedSides(in_order([old[0], now[0]], matters_ratio, left_out))
     names = names_of(summary.key for summary in (*gone.values(), *now))
@@ -116,12 +118,22 @@ def _place(baseline: StoreContents, new: StoreContents) -> Callable[[RunSubject]
     return lambda subject: subject.environment.board
 
 
+class _ReadSide(NamedTuple):
+    """The cases of a side and the runs left out.
+
+    `ruined` has by the identity of a case why a run of it is unusable.
+    """
+
+    cases: list[CaseSummary]
+    left_out: list[LeftOut]
+    ruined: dict[Hashable, str]
+
+
 def _side(
     side: tuple[str, StoreContents],
     device_or_board: Callable[[RunSubject], Hashable],
     days: DaysCounted,
-) -> tuple[list[CaseSummary], list[LeftOut], dict[Hashable, str]]:
-    """Return the cases of a side, the runs left out, and by the identity of a case why a run of it is unusable."""
+) -> _ReadSide:
     name, contents = side
     book = book_of(MemoryStore(contents.runs, contents.left_out))
     left_out = [
@@ -132,7 +144,7 @@ def _side(
     for index, verdict in enumerate(refused.verdicts()):
         if reason := unusable(refused.subject(index), verdict):
             ruined[_identity(refused.subject(index), device_or_board)] = reason
-    return book.summaries(days), left_out, ruined
+    return _ReadSide(book.summaries(days), left_out, ruined)
 
 
 def _identity(subject: RunSubject, device_or_board: Callable[[RunSubject], Hashable]) -> Hashable:

@@ -21,6 +21,7 @@ from edgemeter.agent.contract.figures import ACCURACY, ENERGY, MISSED, Figure
 from edgemeter.agent.contract.held_load import MOST_MISSED_RATIO
 from edgemeter.collector.compare.accuracy_gate import most_precise, not_ranked
 from edgemeter.collector.compare.differences import (
+    Contrast,
     better_of,
     decided,
     scale_of,
@@ -163,7 +164,7 @@ def choose(
         return Choice(required, entry, tuple(candidates), None, (), len(picked) - len(cases))
     best = ranked[0].case
     contrasts = {
-        id(other.case): (entry.name, other.case, best)
+        id(other.case): Contrast(entry.name, other.case, best)
         for other in ranked[1:]
         if not why_not_compared(entry.name, other.case, best)
     }

@@ -16,7 +16,7 @@ from edgemeter.collector.compare.accuracy_and_energy import read_parts
 from edgemeter.collector.compare.accuracy_gate import most_precise, not_ranked
 from edgemeter.collector.compare.case_book import CaseBook
 from edgemeter.collector.compare.choice import Choice
-from edgemeter.collector.compare.differences import decided, deciding, energies_rank
+from edgemeter.collector.compare.differences import Contrast, decided, deciding, energies_rank
 from edgemeter.collector.compare.limits import GateLimit
 from edgemeter.collector.compare.pairing import References
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
@@ -127,7 +127,7 @@ class ComparedCase:
         }
         names = deciding(self.case, self.reference)
         contrasts = {
-            name: (name, self.case, self.reference)
+            name: Contrast(name, self.case, self.reference)
             for name in names
             if name not in limited and (name == ACCURACY or not self.not_ranked)
         }

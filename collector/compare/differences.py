@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from edgemeter.agent.base.decision import (
     ALPHA,
@@ -133,8 +133,16 @@ def evidence_of(name: str, case: CaseSummary, reference: CaseSummary) -> Evidenc
     )
 
 
+class Contrast(NamedTuple):
+    """A figure, by its name, of a case against a reference."""
+
+    name: str
+    case: CaseSummary
+    reference: CaseSummary
+
+
 def decided(
-    contrasts: Mapping[Key, tuple[str, CaseSummary, CaseSummary]],
+    contrasts: Mapping[Key, Contrast],
     matters_ratio: float,
     alpha: float = ALPHA,
 ) -> dict[Key, Decision]:
@@ -145,11 +153,11 @@ def decided(
         key: decide(
             evidence,
             confidence,
-            margin_of(name, matters_ratio),
-            better_of(name, case),
-            scale_of(name),
+            margin_of(contrast.name, matters_ratio),
+            better_of(contrast.name, contrast.case),
+            scale_of(contrast.name),
         )
-        for (key, (name, case, _)), evidence, confidence in zip(
+        for (key, contrast), evidence, confidence in zip(
             contrasts.items(), evidences, confidences, strict=True
         )
     }

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 
@@ -119,15 +120,23 @@ def _levels(
     return levels, kinds[usual] if kinds else None
 
 
-def scores(effects: Mapping[str, float], floor: float) -> list[tuple[str, float, float]]:
-    """Return how far each board is from the median, the farthest first.
+class BoardDistance(NamedTuple):
+    """How far a board is from the median of its type.
 
-    The distance is also in standard deviations (1.4826 MAD).
+    `score` is the distance in standard deviations (1.4826 MAD).
     """
+
+    device: str
+    distance: float
+    score: float
+
+
+def scores(effects: Mapping[str, float], floor: float) -> list[BoardDistance]:
+    """Return how far each board is from the median, the farthest first."""
     centre = median(effects.values())
     spread = max(1.4826 * median(abs(effect - centre) for effect in effects.values()), floor)
     distances = (
-        (device, effect - centre, abs(effect - centre) / spread)
+        BoardDistance(device, effect - centre, abs(effect - centre) / spread)
         for device, effect in effects.items()
     )
-    return sorted(distances, key=lambda entry: -entry[2])
+    return sorted(distances, key=lambda entry: -entry.score)

@@ -11,7 +11,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -198,6 +198,23 @@ def _not_excluded(value: float, limit: float) -> str:
     )
 
 
+class _StatedRate(NamedTuple):
+    """A rate per second: as stated, at least, and in words."""
+
+    stated: float
+    least: float
+    words: str
+
+
+class _StatedPower(NamedTuple):
+    """A power: as stated, at least, at most (W), and in words."""
+
+    stated_w: float
+    least_w: float
+    most_w: float
+    words: str
+
+
 def _facts(row: PublishedRow) -> ModelFacts | None:
     """Return the facts of a row's model; none if its precision says that weights were removed."""
     return facts_of(f"{row.model} {row.precision or ''}")
@@ -207,13 +224,14 @@ def _speculates(row: PublishedRow) -> bool:
     return row.speculative not in {None, "off"}
 
 
-def _rate(row: PublishedRow) -> tuple[float, float, str]:
-    """Return the rate per second, as stated and at least, and in words."""
+def _rate(row: PublishedRow) -> _StatedRate:
     value, unit = row.canonical, row.kind.unit
     if unit == "ms":
         times = row.prompt_tokens if row.figure == TTFT and row.prompt_tokens else 1
-        return times * 1000 / value, times * 1000 / row.largest, f"{times} / {value:.4g} ms"
-    return value, row.smallest, f"{value:.4g} {unit}"
+        return _StatedRate(
+            times * 1000 / value, times * 1000 / row.largest, f"{times} / {value:.4g} ms"
+        )
+    return _StatedRate(value, row.smallest, f"{value:.4g} {unit}")
 
 
 def _operations(row: PublishedRow) -> LawFinding | None:
@@ -341,15 +359,10 @@ def _power(row: PublishedRow, companions: dict[str, PublishedRow]) -> LawFinding
     )
 
 
-def _drawn(
-    row: PublishedRow, companions: dict[str, PublishedRow]
-) -> tuple[float, float, float, str] | None:
-    """Return the power of a row, or its energy x rate, W.
-
-    It is as stated, at least and at most, and in words.
-    """
+def _drawn(row: PublishedRow, companions: dict[str, PublishedRow]) -> _StatedPower | None:
+    """Return the power of a row, or its energy x rate."""
     if row.figure == POWER:
-        return row.canonical, row.smallest, row.largest, f"{row.canonical:.4g} W"
+        return _StatedPower(row.canonical, row.smallest, row.largest, f"{row.canonical:.4g} W")
     rate = companions.get({ENERGY: THROUGHPUT, PREFILL_ENERGY: PREFILL}.get(row.figure, TOKENS))
     if row.figure not in _ENERGIES or rate is None:
         return None
@@ -357,7 +370,7 @@ def _drawn(
         row.canonical * rate.canonical / 1000,
         f"{row.canonical:.4g} mJ x {rate.canonical:.4g} /s",
     )
-    return (
+    return _StatedPower(
         watts,
         row.smallest * rate.smallest / 1000,
         row.largest * rate.largest * (row.batch or 1) / 1000,

@@ -43,7 +43,7 @@ from edgemeter.collector.compare.comparison import (
     answers_of,
     comparable,
 )
-from edgemeter.collector.compare.differences import decided, speed_of, why_not_compared
+from edgemeter.collector.compare.differences import Contrast, decided, speed_of, why_not_compared
 from edgemeter.collector.compare.summary import OF_CALLS, OF_TEXT, CaseSummary
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.show import words
@@ -298,7 +298,9 @@ def _change(name: str, row: ComparedCase) -> str:
         and not row.is_reference
         and not why_not_compared(name, row.case, row.reference)
     ):
-        (change,) = decided({name: (name, row.case, row.reference)}, row.matters_ratio).values()
+        (change,) = decided(
+            {name: Contrast(name, row.case, row.reference)}, row.matters_ratio
+        ).values()
         if abs(change.value - 1) < change.margin:
             return ""
     if change is not None:

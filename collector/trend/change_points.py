@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,8 +44,6 @@ from edgemeter.collector.trend.thresholds import (
 
 # A group size whose intermediate results stay in the processor's cache.
 _TOGETHER, _BREAKS_TOGETHER = 400, 20
-# A step at a declared place: the place, its score, the step's size and standard error.
-_DeclaredStep = tuple[int, float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +69,40 @@ class Away:
     begin: int
     end: int
     size: float
+
+
+class BreakSpan(NamedTuple):
+    """A break, and the days between its neighbours: from index `begin` to before `end`."""
+
+    days: Days
+    begin: int
+    step_break: Break
+    end: int
+
+
+class PlacedBreak(NamedTuple):
+    """A break at its final place, with the size of its step and the standard error of that."""
+
+    step_break: Break
+    size: float
+    error: float
+
+
+class _DeclaredStep(NamedTuple):
+    """A step at a declared place, with its score, size and standard error."""
+
+    place: int
+    score: float
+    size: float
+    error: float
+
+
+class _FittedStep(NamedTuple):
+    """A step as a scan fitted it: size, standard error, and slope of the temperature."""
+
+    size: float
+    error: float
+    slope: float
 
 
 @dataclass(slots=True)
@@ -386,8 +419,8 @@ def _take_episodes(changes: ChangePoints, span: tuple[int, int]) -> None:
             continue
         (begin, away, away_error), (end, back, back_error) = at_breaks(
             [
-                (changes.days, edges[index], first, last.place),
-                (changes.days, first.place, last, edges[index + 3]),
+                BreakSpan(changes.days, edges[index], first, last.place),
+                BreakSpan(changes.days, first.place, last, edges[index + 3]),
             ]
         )
         if away * back < 0 and abs(away + back) <= max(
@@ -507,7 +540,8 @@ def _declared(
         for row, score, step, error in zip(
             rows, result.score.tolist(), result.step.tolist(), result.error.tolist(), strict=True
         ):
-            steps[row] = (places[row], score, step, error) if score >= DECLARED_SCORE else None
+            if score >= DECLARED_SCORE:
+                steps[row] = _DeclaredStep(places[row], score, step, error)
     return steps
 
 
@@ -543,13 +577,17 @@ def _record(
         is_step = score >= max(step_score(end - begin) - lowered, line)
     if (
         declared
-        and declared[1] >= line
-        and (split is None or split.low <= declared[0] <= split.high)
+        and declared.score >= line
+        and (split is None or split.low <= declared.place <= split.high)
     ):
         index, score, step, error = declared
         split, is_step = Break(index, index, index, score), True
     slope, slope_error = float(result.slope[row]), float(result.slope_error[row])
-    if split is not None and is_step and _is_new_level(walk, span, split, (step, error, slope)):
+    if (
+        split is not None
+        and is_step
+        and _is_new_level(walk, span, split, _FittedStep(step, error, slope))
+    ):
         _begin_level(walk, split, end)
     elif end == len(walk.days.day):
         walk.changes.unconfirmed, walk.changes.slope, walk.changes.slope_error = (
@@ -559,18 +597,14 @@ def _record(
         )
 
 
-def _is_new_level(
-    walk: _Walk, span: tuple[int, int], split: Break, scanned: tuple[float, float, float]
-) -> bool:
+def _is_new_level(walk: _Walk, span: tuple[int, int], split: Break, fitted: _FittedStep) -> bool:
     """Return whether a step is large enough to report, and not due to heat or drift.
-
-    The step is given by its size, its error and the slope of the temperature.
 
     Steps that are clearly too small to matter count too; others wait for more points. Waiting until
     a step is clearly larger takes 30 days for one of just that size, and finds no fewer false ones:
     the score decides those.
     """
-    step, error, slope = scanned
+    step, error, slope = fitted
     metric, after = walk.days.metric, span[1] - split.place
     if (
         abs(step) < metric.reported_from
@@ -642,12 +676,12 @@ def _begin_level(walk: _Walk, step: Break, end: int) -> None:
     )
 
 
-def at_breaks(breaks: Sequence[tuple[Days, int, Break, int]]) -> list[tuple[Break, float, float]]:
+def at_breaks(breaks: Sequence[BreakSpan]) -> list[PlacedBreak]:
     """Return breaks, located by all later points, with the step and its standard error.
 
     Each is within some days between its neighbours.
     """
-    placed: dict[int, tuple[Break, float, float]] = {}
+    placed: dict[int, PlacedBreak] = {}
     for indices in grouped(
         (days.is_warm, index) for index, (days, *_) in enumerate(breaks)
     ).values():
@@ -657,7 +691,7 @@ def at_breaks(breaks: Sequence[tuple[Days, int, Break, int]]) -> list[tuple[Brea
     return [placed[index] for index in range(len(breaks))]
 
 
-def _placed(breaks: Sequence[tuple[Days, int, Break, int]]) -> Iterator[tuple[Break, float, float]]:
+def _placed(breaks: Sequence[BreakSpan]) -> Iterator[PlacedBreak]:
     tried = [_places_near(*about) for about in breaks]
     rows = [
         (days, span, split)
@@ -691,7 +725,9 @@ def _placed(breaks: Sequence[tuple[Days, int, Break, int]]) -> Iterator[tuple[Br
             if square <= squares[best] + CONFIDENCE_Z**2
         ]
         settled = replace(step_break, place=places[best], low=near[0], high=near[-1])
-        yield settled, float(scanned.step[part][best]), float(scanned.error[part][best])
+        yield PlacedBreak(
+            settled, float(scanned.step[part][best]), float(scanned.error[part][best])
+        )
 
 
 def _places_near(

@@ -7,6 +7,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +60,15 @@ class Days:
         )
 
 
+class _SeriesFacts(NamedTuple):
+    """The kind of a series, and its runs of another kind and not ok, the latter until a day."""
+
+    kind: str | None
+    left_out: int
+    not_ok: int
+    not_ok_until: int
+
+
 def days_of_series(metric: TrendMetric, runs: RunColumns) -> list[Days]:
     """Return the points of each series.
 
@@ -82,8 +92,8 @@ def days_of_series(metric: TrendMetric, runs: RunColumns) -> list[Days]:
     not_ok, until = np.bincount(series[refused], minlength=size), np.zeros(size, np.int64)
     np.maximum.at(until, series[refused], runs.day[refused])
     names = [kinds[number] if number >= 0 else None for number in newest.tolist()]
-    about = list(zip(names, left_out.tolist(), not_ok.tolist(), until.tolist(), strict=True))
-    return _points(metric, runs, series[used], used, scaled(metric, value[used]), about)
+    facts = list(map(_SeriesFacts, names, left_out.tolist(), not_ok.tolist(), until.tolist()))
+    return _points(metric, runs, series[used], used, scaled(metric, value[used]), facts)
 
 
 def _points(
@@ -92,7 +102,7 @@ def _points(
     series: NDArray[np.intp],
     used: NDArray[np.intp],
     x: Array,
-    about: Sequence[tuple[str | None, int, int, int]],
+    facts: Sequence[_SeriesFacts],
 ) -> list[Days]:
     """Return the points of each series.
 
@@ -137,7 +147,7 @@ def _points(
     )
     dates, points = day[first], []
     for begin, end, least, (kind, left_out, not_ok, until) in zip(
-        edges.tolist(), edges[1:].tolist(), floor.tolist(), about, strict=False
+        edges.tolist(), edges[1:].tolist(), floor.tolist(), facts, strict=False
     ):
         texts = (
             {point - begin: changed[point] for point in range(begin, end) if point in changed}

@@ -10,7 +10,7 @@ board that is defective or offline. Any other finding is an event by itself.
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from edgemeter.agent.contract.series import SeriesKey
 from edgemeter.collector.runs.cases import grouped
@@ -20,8 +20,14 @@ from edgemeter.collector.trend.thresholds import SPREAD_DAYS
 
 FEWEST = 2
 EventKind = Literal["fleet", "device", "missing"]
-# Series, metric, and the day of a step, None for a gap.
-FindingName = tuple[SeriesKey, str, int | None]
+
+
+class FindingName(NamedTuple):
+    """The name of a finding: series, metric, and the day of a step, None for a gap."""
+
+    series: SeriesKey
+    metric: str
+    day: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +39,7 @@ class EventMember:
 
     @property
     def name(self) -> FindingName:
-        return (
+        return FindingName(
             self.series.key,
             self.series.metric,
             self.finding.day if isinstance(self.finding, Step) else None,

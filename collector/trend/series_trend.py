@@ -6,13 +6,21 @@ It has the points, the steps in them, and the current state.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from edgemeter.agent.contract.series import SeriesKey
 from edgemeter.collector.runs.cases import grouped
-from edgemeter.collector.trend.change_points import Break, ChangePoints, at_breaks, change_points
+from edgemeter.collector.trend.change_points import (
+    Break,
+    BreakSpan,
+    ChangePoints,
+    PlacedBreak,
+    at_breaks,
+    change_points,
+)
 from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.finding import Drift, FindingState, Missing, Modes, Step
 from edgemeter.collector.trend.metrics import METRICS, difference, off_scale
@@ -33,9 +41,29 @@ from edgemeter.collector.trend.thresholds import (
 GAPS = 20
 
 
-# The start of the present level, the level on the metric's scale, the usual days between points,
-# and the number of runs.
-_Current = tuple[int, float, float, int]
+class _CurrentLevel(NamedTuple):
+    """The present level: its start, its value on the metric's scale, and the rhythm of the runs."""
+
+    begin: int
+    level: float
+    every_days: float
+    runs: int
+
+
+class _FoundBreak(NamedTuple):
+    """A break of a series, and how sure it is."""
+
+    changes: ChangePoints
+    step_break: Break
+    state: FindingState
+
+
+class _DaySpan(NamedTuple):
+    """The days of a series from one index to before another."""
+
+    days: Days
+    begin: int
+    end: int
 
 
 class SeriesTrend(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +126,7 @@ def trends(
     ]
     results = change_points(series, [list(texts) for texts in places])
     breaks = [
-        (row, (changes, step_break, state))
+        (row, _FoundBreak(changes, step_break, state))
         for row, changes in enumerate(results)
         for step_break, state in _breaks(changes)
     ]
@@ -112,7 +140,7 @@ def trends(
     ]
     levels = _levels(
         [
-            (results[row].days, begin, len(results[row].days.day))
+            _DaySpan(results[row].days, begin, len(results[row].days.day))
             for row, begin in zip(rows, begins, strict=True)
         ]
     )
@@ -122,7 +150,7 @@ def trends(
         strict=True,
     )
     return [
-        _trend(keys[row], results[row], by_row.get(row, []), places[row], of_row)
+        _trend(keys[row], results[row], by_row.get(row, []), places[row], _CurrentLevel(*of_row))
         for row, of_row in current
     ]
 
@@ -144,7 +172,7 @@ def _trend(
     changes: ChangePoints,
     steps: Sequence[Step],
     cuts: Mapping[int, str],
-    current: _Current,
+    current: _CurrentLevel,
 ) -> SeriesTrend:
     days, (begin, level, every_days, runs) = changes.days, current
     steps = [
@@ -186,11 +214,8 @@ def _trend(
     )
 
 
-def _levels(parts: Sequence[tuple[Days, int, int]]) -> list[float]:
-    """Return the level of each of these spans of days, on the metric's scale.
-
-    A span is from one index to before another.
-    """
+def _levels(parts: Sequence[_DaySpan]) -> list[float]:
+    """Return the level of each of these spans of days, on the metric's scale."""
     levels = [0.0] * len(parts)
     for size, indices in grouped(
         (end - begin, index) for index, (_, begin, end) in enumerate(parts)
@@ -205,7 +230,7 @@ def _levels(parts: Sequence[tuple[Days, int, int]]) -> list[float]:
             for name in ("x", "known")
         )
         weight = 1 / (
-            known_variance + np.array([[parts[index][0].floor ** 2] for index in indices])
+            known_variance + np.array([[parts[index].days.floor ** 2] for index in indices])
         )
         for index, level in zip(
             indices, ((x * weight).sum(axis=1) / weight.sum(axis=1)).tolist(), strict=True
@@ -242,32 +267,37 @@ def is_event(metric: str, step: Step) -> bool:
 
 def newest_step(changes: ChangePoints) -> Step | None:
     return next(
-        iter(_steps([(changes, step_break, "confirmed") for step_break in changes.breaks[-1:]])),
+        iter(
+            _steps(
+                [
+                    _FoundBreak(changes, step_break, "confirmed")
+                    for step_break in changes.breaks[-1:]
+                ]
+            )
+        ),
         None,
     )
 
 
-def _steps(breaks: Sequence[tuple[ChangePoints, Break, FindingState]]) -> list[Step]:
-    jobs = []
+def _steps(breaks: Sequence[_FoundBreak]) -> list[Step]:
+    spans = []
     for changes, step_break, _ in breaks:
         edges = [*changes.cuts, *(other.place for other in changes.breaks), len(changes.days.day)]
         begin, end = (
             max(edge for edge in edges if edge < step_break.place),
             min(edge for edge in edges if edge > step_break.place),
         )
-        jobs.append((changes.days, begin, step_break, end))
-    placed = at_breaks(jobs)
+        spans.append(BreakSpan(changes.days, begin, step_break, end))
+    placed = at_breaks(spans)
     before = _levels(
         [
-            (days, begin, settled.place)
-            for (days, begin, _, _), (settled, _, _) in zip(jobs, placed, strict=True)
+            _DaySpan(span.days, span.begin, settled.step_break.place)
+            for span, settled in zip(spans, placed, strict=True)
         ]
     )
     return [
-        _step(changes, state, (begin, end), estimate, level)
-        for (changes, _, state), (_, begin, _, end), estimate, level in zip(
-            breaks, jobs, placed, before, strict=True
-        )
+        _step(entry.changes, entry.state, (span.begin, span.end), estimate, level)
+        for entry, span, estimate, level in zip(breaks, spans, placed, before, strict=True)
     ]
 
 
@@ -275,7 +305,7 @@ def _step(
     changes: ChangePoints,
     state: FindingState,
     span: tuple[int, int],
-    estimate: tuple[Break, float, float],
+    estimate: PlacedBreak,
     before: float,
 ) -> Step:
     days, metric = changes.days, changes.days.metric

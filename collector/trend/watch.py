@@ -5,6 +5,7 @@ It reads as many at once as fit into memory.
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, islice
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -14,7 +15,7 @@ from edgemeter.agent.base.progress import Tell, no_progress
 from edgemeter.agent.contract.series import UNKNOWN_BOARD, SeriesKey
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.runs.store import CaseVersion
-from edgemeter.collector.trend.change_points import Break, at_breaks
+from edgemeter.collector.trend.change_points import Break, BreakSpan, at_breaks
 from edgemeter.collector.trend.days import Days, days_of_series, of_type
 from edgemeter.collector.trend.finding import Step
 from edgemeter.collector.trend.history import History
@@ -37,11 +38,21 @@ SHOWN = 8
 MOST_RUNS = 1_000_000
 # With fewer runs another process is not worth its start.
 RUNS_A_PROCESS = 250_000
-# By metric and series (or board type): the versions of the members and the declared new levels, and
-# the trend for these, None if no run has the metric.
-TrendResults = dict[
-    tuple[str, SeriesKey], tuple[list[CaseVersion], Mapping[int, str], SeriesTrend | None]
-]
+
+
+class TrendResult(NamedTuple):
+    """A trend, with the versions of its members and the declared new levels for which it holds.
+
+    It is None if no run has the metric.
+    """
+
+    versions: list[CaseVersion]
+    levels: Mapping[int, str]
+    trend: SeriesTrend | None
+
+
+# By metric and series (or board type).
+TrendResults = dict[tuple[str, SeriesKey], TrendResult]
 
 
 class SeriesSelection(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +134,7 @@ def trends_of(
         trend
         for name in metrics
         for key in selected
-        if (trend := results[name, key][2]) is not None
+        if (trend := results[name, key].trend) is not None
     ]
 
 
@@ -178,7 +189,9 @@ def _compute(
     ):
         for name, of_metric in zip(metrics, of_metrics, strict=True):
             for key, trend in zip(stale[share::shares], of_metric, strict=True):
-                results[name, key] = versions[key], cuts(levels, key, name) if levels else {}, trend
+                results[name, key] = TrendResult(
+                    versions[key], cuts(levels, key, name) if levels else {}, trend
+                )
 
 
 def _trends_of_share(
@@ -249,7 +262,9 @@ def _is_shared(step: Step, span: tuple[int, int], boards: Sequence[Days]) -> boo
     begin, split, end = np.searchsorted(remaining.day, (span[0], step.day, span[1])).tolist()
     if split - begin < BEFORE or end - split < AFTER:
         return False
-    _, size, error = at_breaks([(remaining, begin, Break(split, split, split, 0.0), end)])[0]
+    _, size, error = at_breaks([BreakSpan(remaining, begin, Break(split, split, split, 0.0), end)])[
+        0
+    ]
     return bool(
         sign * size
         >= max(

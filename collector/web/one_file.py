@@ -24,7 +24,14 @@ from edgemeter.collector.web.queries import (
     picked_cases,
     reference_names,
 )
-from edgemeter.collector.web.site import content, held_exports, offered, one_file_page, show
+from edgemeter.collector.web.site import (
+    WrittenView,
+    content,
+    held_exports,
+    offered,
+    one_file_page,
+    show,
+)
 from edgemeter.collector.web.view import Links, ViewRequest, read_address
 
 # The content of a file, limited so that it can be sent and opened; the served page has all.
@@ -68,7 +75,7 @@ def whole_page(
     book: CaseBook, events: TrendEvents, choice: FileChoice, progress: Tell = no_progress
 ) -> str:
     addresses, left_away = _held(ViewContext(book, Links(()), events), choice)
-    written_views: list[tuple[str, Markup, str]] = []
+    written_views: list[WrittenView] = []
 
     def write(chart: Chart) -> Markup:
         # Without a script only the first view is visible.
@@ -82,7 +89,7 @@ def whole_page(
             context, ViewRequest(request.view, {**_fixed(choice.case_filter), **request.fields})
         )
         written_views.append(
-            (
+            WrittenView(
                 text,
                 content(view, request, choices, context.links, held_exports(view, request)),
                 view.title,
@@ -95,7 +102,7 @@ def whole_page(
         f"{number_text.count(len(written_views), 'view')} in one file.{left_out}"
     )
     return one_file_page(
-        written_views[0], [(text, inside) for text, inside, _ in written_views[1:]], remark
+        written_views[0], [(view.address, view.content) for view in written_views[1:]], remark
     )
 
 

@@ -5,7 +5,7 @@ import gzip
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.figures import LATENCY
@@ -73,12 +73,18 @@ def packed(text: str) -> str:
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
 
 
-def one_file_page(
-    first: tuple[str, Markup, str], held_views: Sequence[tuple[str, Markup]], remark: str
-) -> str:
+class WrittenView(NamedTuple):
+    """A view as a page contains it."""
+
+    address: str
+    content: Markup
+    title: str
+
+
+def one_file_page(first: WrittenView, held_views: Sequence[tuple[str, Markup]], remark: str) -> str:
     """Return a page that loads nothing.
 
-    It shows the `first` view (address, content, title), and contains the others as templates.
+    It shows the `first` view, and contains the others as templates.
 
     Its policy names the scripts that may run: a device's text stays text.
     """
@@ -89,9 +95,9 @@ def one_file_page(
     return render(
         "page.html",
         is_file=True,
-        title=first[2],
-        address=first[0],
-        content=first[1],
+        title=first.title,
+        address=first.address,
+        content=first.content,
         held_views=[(address, packed(text)) for address, text in held_views],
         remark=remark,
         tag="",

@@ -6,6 +6,7 @@ The facts are those of its runtime and its metadata.
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -28,6 +29,14 @@ from edgemeter.models.catalogue.catalogue import (
 from edgemeter.models.catalogue.shipped_models import card_text
 
 
+class AddedModel(NamedTuple):
+    """The new entry of the user's catalogue, the runtime's facts and the guesses."""
+
+    entry: CatalogueEntry
+    loaded: Loaded
+    guesses: tuple[Guess, ...]
+
+
 def add_model(
     model: Path,
     name: str | None,
@@ -36,8 +45,8 @@ def add_model(
     source: str | None,
     *,
     replace: bool,
-) -> tuple[CatalogueEntry, Loaded, tuple[Guess, ...]]:
-    """Return the new entry of the user's catalogue, the runtime's facts and the guesses.
+) -> AddedModel:
+    """Add a model to the user's catalogue.
 
     A card is written next to `model` if it has none. If an argument is None, the file's own data
     are used; `replace` allows an entry of the same name to be replaced.
@@ -104,7 +113,7 @@ def add_model(
         ):
             write_toml(card_path(model), card_text(card))
     change_catalogue(entry)
-    return entry, loaded, guesses
+    return AddedModel(entry, loaded, guesses)
 
 
 def _name(model: Path, built_in: Mapping[str, CatalogueEntry]) -> str:

@@ -11,6 +11,7 @@ import tarfile
 import zipfile
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -55,12 +56,16 @@ def local_file(entry: CatalogueEntry) -> Path:
     return Path(entry.path) if entry.path else cache_folder() / entry.name / entry.file
 
 
-def fetch(
-    entry: CatalogueEntry, report: Tell, *, accepts_unverified: bool = False
-) -> tuple[Path, str, bool]:
-    """Return the entry's file, its sha256 and whether it was fetched now.
+class FetchedFile(NamedTuple):
+    """The file of an entry, its sha256, and whether it was fetched now."""
 
-    It is fetched if it was missing, or did not match the catalogue.
+    path: Path
+    sha256: str
+    is_new: bool
+
+
+def fetch(entry: CatalogueEntry, report: Tell, *, accepts_unverified: bool = False) -> FetchedFile:
+    """Return the entry's file, fetched if it was missing, or did not match the catalogue.
 
     A card is written next to it. An entry that was accepted without a hash is recorded with it:
     later files must match it.
@@ -74,7 +79,7 @@ def fetch(
     if entry.address is None:
         if entry.sha256 is None or not path.is_file() or model_file.sha256(path) != entry.sha256:
             raise UnavailableError(entry.how_to_get)
-        return path, entry.sha256, False
+        return FetchedFile(path, entry.sha256, is_new=False)
     if entry.sha256 is None and not accepts_unverified:
         raise ConfigError(
             "it is unverified and requires --accept-unverified; later downloads must "
@@ -88,7 +93,7 @@ def fetch(
             fcntl.flock(lock, fcntl.LOCK_EX)
             if path.is_file() and (digest := model_file.sha256(path)) == entry.sha256:
                 _write_card(entry, path, digest)
-                return path, digest, False
+                return FetchedFile(path, digest, is_new=False)
             part, digest = _download(entry, entry.address, path, report)
             durable_file.sync(part)
             _write_card(entry, path, digest)
@@ -96,7 +101,7 @@ def fetch(
             durable_file.sync(path.parent)
     if entry.sha256 is None:
         change_catalogue(msgspec.structs.replace(entry, sha256=digest, first_seen=True))
-    return path, digest, True
+    return FetchedFile(path, digest, is_new=True)
 
 
 def _download(entry: CatalogueEntry, address: str, path: Path, report: Tell) -> tuple[Path, str]:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from operator import itemgetter
+from typing import NamedTuple
 
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.log_limit import about
@@ -70,6 +71,25 @@ BEFORE_RETRY_S = 5.0
 LONGEST_PROGRESS = 200
 
 
+class _Sending(NamedTuple):
+    """A message that is sent until it is answered: how often it was sent, and when next."""
+
+    content: tuple[int, str | None]
+    tries: int
+    next_ns: int
+
+
+class _ReadyExecution(NamedTuple):
+    """An execution that may start from `due_ns` on.
+
+    Those that do not measure start first, then those due first.
+    """
+
+    measures: bool
+    due_ns: int
+    number: int
+
+
 class OrderSender:
     """Stores which devices are `online`, and the unanswered orders.
 
@@ -78,8 +98,7 @@ class OrderSender:
 
     def __init__(self) -> None:
         self.online: dict[str, DeviceState] = {}
-        # By execution: its present message, how often it was sent, and when next.
-        self._tries: dict[int, tuple[tuple[int, str | None], int, int]] = {}
+        self._tries: dict[int, _Sending] = {}
 
     def is_online(self, device: str) -> bool:
         """Return whether the device last reported that it is online.
@@ -112,7 +131,7 @@ class OrderSender:
 
     def begin(self, execution: Execution, now_ns: int) -> None:
         """Send this execution's message to its device, now and until it answers."""
-        self._tries[execution.id] = (_content(execution), 0, now_ns)
+        self._tries[execution.id] = _Sending(_content(execution), 0, now_ns)
 
     def end(self, execution: int) -> None:
         """Send nothing more for an execution."""
@@ -120,19 +139,21 @@ class OrderSender:
 
     def is_under_way(self, execution: Execution) -> bool:
         """Return whether exactly this is being sent: this attempt, or the request to cancel it."""
-        return execution.id in self._tries and self._tries[execution.id][0] == _content(execution)
+        return execution.id in self._tries and self._tries[execution.id].content == _content(
+            execution
+        )
 
     def due(self, now_ns: int) -> list[int]:
         """Return the executions whose message is due, and schedule the next."""
         due = [
-            (execution, content, tries)
-            for execution, (content, tries, next_ns) in self._tries.items()
-            if next_ns <= now_ns
+            (execution, sending)
+            for execution, sending in self._tries.items()
+            if sending.next_ns <= now_ns
         ]
-        for execution, content, tries in due:
+        for execution, (content, tries, _) in due:
             again_ns = now_ns + int(min(LONGEST_RETRY_S, FIRST_RETRY_S * 2.0**tries) * NS_PER_S)
-            self._tries[execution] = (content, min(tries + 1, MOST_DOUBLINGS), again_ns)
-        return [execution for execution, _, _ in due]
+            self._tries[execution] = _Sending(content, min(tries + 1, MOST_DOUBLINGS), again_ns)
+        return [execution for execution, _ in due]
 
 
 def order_message(execution: Execution, job: Job) -> tuple[Topic, Order]:
@@ -251,9 +272,8 @@ class JobHandler:
         # By device: reports on unknown jobs since the last poll.
         self._unknown: Counter[str] = Counter()
         self._progress: dict[str, Progress] = {}
-        # The next execution of each device that is online and idle: whether it measures, its
-        # earliest start, its id.
-        self._ready: dict[str, tuple[bool, int, int]] = {}
+        # The next execution of each device that is online and idle.
+        self._ready: dict[str, _ReadyExecution] = {}
         self._moved: set[str] = set()
         # By device: the session that was last online; those that another has replaced since the
         # last poll.
@@ -395,7 +415,7 @@ class JobHandler:
             earliest_ns = (
                 self._came_ns[device] + int(BEFORE_RETRY_S * NS_PER_S) if execution.attempt else 0
             )
-            self._ready[device] = (
+            self._ready[device] = _ReadyExecution(
                 queue.measures(execution),
                 max(execution.due_ns, earliest_ns),
                 execution.id,
@@ -464,9 +484,9 @@ class JobHandler:
     def _start(self, queue: JobQueue, decisions: DecisionRound, now_ns: int) -> None:
         exclusive = {execution.exclusive for execution in queue.in_flight.values()} - {None}
         started_count = 0
-        for device, (_, due_ns, number) in sorted(self._ready.items(), key=itemgetter(1)):
-            execution = queue.open.get(number)
-            if execution is None or due_ns > now_ns or execution.exclusive in exclusive:
+        for device, ready in sorted(self._ready.items(), key=itemgetter(1)):
+            execution = queue.open.get(ready.number)
+            if execution is None or ready.due_ns > now_ns or execution.exclusive in exclusive:
                 continue
             decisions.note(start_attempt(execution, queue.job(execution), now_ns))
             exclusive |= {execution.exclusive} - {None}

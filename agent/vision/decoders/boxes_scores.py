@@ -17,7 +17,12 @@ import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, Shape, boxes
-from edgemeter.agent.vision.decoders.conventions import boxes_in_pixels, class_scores, two_tables
+from edgemeter.agent.vision.decoders.conventions import (
+    TwoTables,
+    boxes_in_pixels,
+    class_scores,
+    two_tables,
+)
 from edgemeter.agent.vision.decoders.family import Family, Pictures, Recognition, UnknownModel
 from edgemeter.agent.vision.decoders.grids import strides_of
 
@@ -71,7 +76,7 @@ class BoxesScores(Family):
     def pictures(cls, facts: UnknownModel) -> Pictures:
         """Return the preparation of YOLO-NAS for a grid, that of jetson-inference otherwise."""
         parts = two_tables(facts.shapes)
-        return _GRID if parts is None or strides_of(parts[1], facts.size) else _PRIORS
+        return _GRID if parts is None or strides_of(parts.rows, facts.size) else _PRIORS
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         at, count, _ = self._check([output.shape for output in outputs])
@@ -90,9 +95,9 @@ class BoxesScores(Family):
             corners, scores[anchors, kinds], kinds.astype(np.int32), self._output, frame
         )
 
-    def _check(self, shapes: Sequence[Shape]) -> tuple[int, int | None, int]:
+    def _check(self, shapes: Sequence[Shape]) -> TwoTables:
         parts, classes = two_tables(shapes), self._output.classes
-        if parts is not None and classes in (None, parts[2], parts[2] - 1):
+        if parts is not None and classes in (None, parts.columns, parts.columns - 1):
             return parts
         needs = f"boxes [1, n, 4] and scores [1, n, {classes or 'classes'}] or one more"
         raise boxes.mismatch(

@@ -14,7 +14,7 @@ This module alone decides it, and all rows of a query vote.
 
 from collections.abc import Sequence
 from itertools import product
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,11 +118,16 @@ def _background(values: Floats, least: float, usual: Literal["last"] | None) -> 
     return column if 2 * np.count_nonzero(wins > least) > len(values) else None
 
 
-def two_tables(shapes: Sequence[Shape]) -> tuple[int, int | None, int] | None:
-    """Return the index of the output with boxes, the number of rows, and that of scores in each.
+class TwoTables(NamedTuple):
+    """The index of the output with boxes, the number of rows, and that of scores in each."""
 
-    The result is None for other outputs.
-    """
+    boxes_at: int
+    rows: int | None
+    columns: int
+
+
+def two_tables(shapes: Sequence[Shape]) -> TwoTables | None:
+    """Return the tables of boxes and scores, None for other outputs."""
     # YOLOv4's boxes are [1, n, 1, 4].
     flat = [
         shape if len(shape) == 3 else (*shape[:2], *shape[3:])
@@ -139,5 +144,5 @@ def two_tables(shapes: Sequence[Shape]) -> tuple[int, int | None, int] | None:
         corners, scores = flat[at], flat[1 - at]
         columns = scores[3 - scores_axis]
         if corners[3 - boxes_axis] == 4 and corners[boxes_axis] == scores[scores_axis] and columns:
-            return at, corners[boxes_axis], columns
+            return TwoTables(at, corners[boxes_axis], columns)
     return None
