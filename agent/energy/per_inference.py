@@ -1,7 +1,13 @@
-"""Energy per inference from the readings around a run, or the reason why they give none."""
+"""Energy per inference from the readings around a run, or the reason why they give none.
+
+- Gross: the energy of the queries, without the gaps between them.
+- Net: gross minus idle power over the same time. Idle power is the mean of the idle stretches before
+  and after the queries (`block.py`).
+- A net energy that is not above its uncertainty (`_unresolved_mj`) is not given.
+"""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
@@ -136,16 +142,9 @@ def _energy_of_block(
             "its readings leave no energy to the queries: they are too short beside the gaps "
             "between them"
         )
+    # Here idle power is subtracted: `own_mj` is the gross energy of all queries.
     net_mj = None if idle is None else own_mj - idle.mean_w * own_ms
-    # A net energy must exceed three uncertainties of idle power and its own (k = 2), without the
-    # gain's, which only scales it.
-    hidden_mj = math.hypot(
-        *(u_mj or 0.0 for name, (u_mj, _) in terms.items() if name not in {"gain", "offset"})
-    )
-    idle_u_mj = math.hypot(
-        *(u_mj or 0.0 for name, (u_mj, _) in terms.items() if name.startswith("idle_"))
-    )
-    lost_mj = max(RESOLVABLE * idle_u_mj, COVERAGE_FACTOR * hidden_mj)
+    is_resolved = net_mj is not None and net_mj > _unresolved_mj(terms)
 
     def each(energy_mj: float | None) -> float | None:
         return None if energy_mj is None else energy_mj / run.inferences
@@ -156,7 +155,7 @@ def _energy_of_block(
         excludes=excluded(description, run.attached),
         gross_mj=own_mj / run.inferences,
         gross_u_mj=each(budget.gross_u_mj(terms)),
-        net_mj=each(net_mj) if net_mj is not None and net_mj > lost_mj else None,
+        net_mj=each(net_mj) if is_resolved else None,
         net_u_mj=None if net_mj is None else each(budget.net_u_mj(terms, abs(net_mj / own_mj))),
         after_load_mj=block.tail.after_load_mj,
         mean_power_w=own_mj / own_ms,
@@ -165,6 +164,21 @@ def _energy_of_block(
         window_ms=own_ms,
         interval_reason=budget.unknown_reason(terms),
     )
+
+
+def _unresolved_mj(terms: Mapping[str, Term]) -> float:
+    """Return the net energy up to which none is resolved.
+
+    A net energy must exceed three uncertainties of idle power, and its own (k = 2) without the
+    gain's, which only scales it.
+    """
+    own_u_mj = math.hypot(
+        *(u_mj or 0.0 for name, (u_mj, _) in terms.items() if name not in {"gain", "offset"})
+    )
+    idle_u_mj = math.hypot(
+        *(u_mj or 0.0 for name, (u_mj, _) in terms.items() if name.startswith("idle_"))
+    )
+    return max(RESOLVABLE * idle_u_mj, COVERAGE_FACTOR * own_u_mj)
 
 
 def _without_gaps(
