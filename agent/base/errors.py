@@ -1,10 +1,13 @@
 """Errors, sorted by what the caller does next.
 
-    EdgemeterError |-- ConfigError        the file, option or model is wrong: fix it           (exit
-    status USAGE, the others FAILED) |-- UnavailableError   it is absent: install it, plug it in, or
-    go on without it |-- TransientError     it may work later: retry `-- MeasurementError   the
-    measurement failed: publish no number `-- AnswerError    a server did not answer one query: it
-    counts as failed, and the run goes on
+    EdgemeterError
+    |-- ConfigError        the file, option or model is wrong: fix it
+    |                      (exit status USAGE, the others FAILED)
+    |-- UnavailableError   it is absent: install it, plug it in, or go on without it
+    |-- TransientError     it may work later: retry
+    `-- MeasurementError   the measurement failed: publish no number
+        `-- AnswerError    a server did not answer one query: it counts as failed, and the run
+                           goes on
 
 Every message says what was tried, on what, and what to do.
 """

@@ -1,13 +1,16 @@
 """The name under which a process of a device connects to the broker: a state machine with timeouts.
 
-    own        it holds the device's lock and uses its name, Will and state beside     another
-    process on this board does; it publishes under another name displaced  a device with the same
-    name on another board took over; it publishes under another name until a timeout
+    own        it holds the device's lock and uses its name, Will and state
+    beside     another process on this board does; it publishes under another name
+    displaced  a device with the same name on another board took over; it publishes under another
+               name until a timeout
 
-    own -> displaced      the broker reports a takeover, or the connection keeps ending while such a
-    device exists displaced -> own      its state reports offline, or after minutes, each time twice
-    as many; both boards deliver meanwhile beside -> own         the other process has ended, and
-    this one is the daemon
+    own -> displaced      the broker reports a takeover, or the connection keeps ending while such
+                          a device exists
+    displaced -> own      its state reports offline, or after minutes, each time twice as many;
+                          both boards deliver meanwhile
+    beside -> own         the other process has ended, and this one is the daemon
+
 All times are monotonic seconds given by the caller.
 """
 

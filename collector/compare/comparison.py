@@ -96,14 +96,12 @@ class Gate:
 class ComparedCase:
     """A case with its reference; the reference of a reference is itself.
 
-    `name` is unique among the compared cases.
-
-    `choice` is the rule by which the reference was selected, `not_ranked` why its speed is not
-    ranked, `changed` the differences of the two.
-    `boards` are the cases combined in a row of several boards (`boards.py`), empty for a single
-    board. `limited` are the findings of a gate on it, `chosen_by` is the figure of a choice with
-    its decision. Of thousands of cases most are never shown: facts about a case are computed on
-    demand.
+    `name` is unique among the compared cases. `choice` is the rule by which the reference was
+    selected, `not_ranked` is why its speed is not ranked, and `changed` are the differences of the
+    two. `boards` are the cases combined in a row of several boards (`boards.py`), empty for a
+    single board. `limited` are the findings of a gate on it, and `chosen_by` is the figure of a
+    choice with its decision. Most of thousands of cases are never shown, so facts about a case are
+    computed on demand.
     """
 
     case: CaseSummary

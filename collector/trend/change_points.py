@@ -109,12 +109,10 @@ class _FittedStep(NamedTuple):
 class ChangePoints:
     """The result for one series, with its `breaks` in order.
 
-    From the newest scan it has an unconfirmed split and the temperature's slope.
-
-    `cuts` are the indexes at which a person declared a new level; the first is always 0. `days` are
-    the days after removing changes that are not steps: the two `modes` (since the newest cut), the
-    `episodes`, recurring levels, and the slow change (`ramp`, the newest), at the level of the last
-    day.
+    `unconfirmed` and `slope` (of the temperature) are from the newest scan. `cuts` are the indexes
+    at which a person declared a new level; the first is always 0. In `days`, changes that are not
+    steps are removed: the two `modes` (since the newest cut), the `episodes`, recurring levels, and
+    the slow change (`ramp`, the newest). The days are moved to the level of the last one.
     """
 
     cuts: tuple[int, ...]
@@ -708,9 +706,7 @@ def _placed(breaks: Sequence[BreakSpan]) -> Iterator[PlacedBreak]:
         part, last = slice(last, last + len(places)), last + len(places)
         # For each index, residuals are clipped around its own two levels, so that a high day next
         # to a step does not move it. If no step can be estimated there is nothing to locate. A
-        # wrong index seems to have more noise: all are compared by the least. Where no step can be
-        # estimated there is nothing to date. A wrong place seems to have more noise: all are
-        # measured by the least.
+        # wrong index seems to have more noise: all are compared by the least.
         variance = days.known[slice(*span)] + scanned.day_variance[part, None]
         residuals = scanned.left[part, scanned.left.shape[1] - (span[1] - span[0]) :]
         squares = np.where(

@@ -1,8 +1,9 @@
 """Draws the pictures of the documentation into docs/images.
 
 python -m tools.pictures              draws all; measures the shipped pair first if .bench/pair
-has no measurement of it (8 minutes) python -m tools.pictures energy ...   draws these only:
-answer, latency, accuracy, energy, comparisons, ratios, trend, overview
+                                      has no measurement of it (8 minutes)
+python -m tools.pictures energy ...   draws these only: answer, latency, accuracy, energy,
+                                      comparisons, ratios, trend, overview
 """
 
 import sys

@@ -1,9 +1,12 @@
 """Scores generated answers by exact match of a short text, a number, or the letter of a choice.
 
-| right answer | compared | |---|---| | the letter of a choice | the letter after the last "answer",
-"option" or "choice" (is), else the first letter alone | | a number | the last number of the answer;
-commas between thousands are dropped | | a text | the first line of the answer, by SQuAD's
-normalisation: lower case, without ASCII punctuation and articles, single spaces |
+right answer           | compared
+-----------------------|------------------------------------------------------------------------
+the letter of a choice | the letter after the last "answer", "option" or "choice" (is), else the
+                       | first letter alone
+a number               | the last number of the answer; commas between thousands are dropped
+a text                 | the first line of the answer, by SQuAD's normalisation: lower case,
+                       | without ASCII punctuation and articles, single spaces
 
 A reasoning model's thought, up to `</think>`, is not part of the answer; without its end there is
 no answer.
