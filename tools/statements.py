@@ -1,6 +1,7 @@
-"""Print the statements of each room, and by how many they changed: `python -m tools.statements [REVISION]`.
+"""Prints the statements of each room, and by how many they changed.
 
-A statement is a node of the syntax tree, so neither long lines nor comments change the count.
+Usage: `python -m tools.statements [REVISION]`. A statement is a node of the syntax tree, so neither
+long lines nor comments change the count.
 """
 
 import ast

@@ -1,4 +1,7 @@
-"""The program `edgemeter`, also `python -m edgemeter.agent.cli`: from its first line, Ctrl-C ends it without a traceback."""
+"""The program `edgemeter`, which is also `python -m edgemeter.agent.cli`.
+
+From its first line, Ctrl-C ends it without a traceback.
+"""
 
 import os
 import signal

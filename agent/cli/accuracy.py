@@ -1,4 +1,7 @@
-"""The command `edgemeter accuracy`: the score of a model or of predictions in a file, as a table or JSON."""
+"""The command `edgemeter accuracy`, which shows the score of a model or of predictions in a file.
+
+It shows a table or JSON.
+"""
 
 import sys
 from pathlib import Path
@@ -91,7 +94,10 @@ def accuracy(
 
 
 def _of_model(model: Path, settings: "Settings") -> "Scored":
-    """Return the score of a model, in a separate process, so that a crash of the runtime ends only that."""
+    """Return the score of a model from a separate process.
+
+    A crash of the runtime ends only that process.
+    """
     from edgemeter.agent.cli.session import session_progress
     from edgemeter.agent.contract import model_file
     from edgemeter.agent.engine import isolation, job
@@ -146,7 +152,10 @@ def _name(metric: str) -> str:
 
 
 def _document(scored: "Scored") -> dict[str, Any]:
-    """Return the accuracy as plain data with short names; a figure is null if there is nothing to find."""
+    """Return the accuracy as plain data with short names.
+
+    A figure is null if there is nothing to find.
+    """
     from edgemeter.agent.tasks.coco_matches import METRICS
 
     if (accuracy := scored.accuracy) is None:

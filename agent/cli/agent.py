@@ -1,4 +1,7 @@
-"""The commands `edgemeter agent`: join a fleet, run the agent daemon, show what this device was ordered."""
+"""The commands `edgemeter agent`.
+
+They join a fleet, run the agent daemon, and show what this device was ordered.
+"""
 
 import logging
 import shlex

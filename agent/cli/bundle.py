@@ -1,4 +1,7 @@
-"""The commands `edgemeter runs bundle`: verify bundles of results, and create a key that signs them."""
+"""The commands `edgemeter runs bundle`.
+
+They verify bundles of results, and create a key that signs them.
+"""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -65,7 +68,10 @@ def verify(bundles: tuple[Path, ...], key: Path | None, *, form: Format) -> None
 
 
 def _bundles(paths: Sequence[Path]) -> list[Path]:
-    """Return the bundles among files and within folders, each once; raises ConfigError if a folder has none."""
+    """Return the bundles among files and within folders, each once.
+
+    Raises ConfigError if a folder has none.
+    """
     bundles: dict[Path, Path] = {}
     for path in paths:
         files = sorted(path.rglob("*.edgemeter")) if path.is_dir() else [path]
@@ -133,7 +139,10 @@ def _text(value: object) -> str:
 
 @contextmanager
 def _of_runs(sources: Sequence[Path]) -> Iterator[dict[Path, str]]:
-    """Yield the paths with their names; the id of a run in this machine's ledger becomes the path of a bundle made from it."""
+    """Yield the paths with their names.
+
+    The id of a run in this machine's ledger becomes the path of a bundle made from it.
+    """
     from tempfile import TemporaryDirectory
 
     from edgemeter.agent.bundle.write import write_bundle

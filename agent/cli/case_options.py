@@ -94,14 +94,20 @@ class SettingOption(click.Option):
     help = property(_text, _set_text)
 
     def get_help_extra(self, ctx: click.Context) -> Any:
-        """Return what click adds to the help, without the range: the error of a wrong value names it."""
+        """Return what click adds to the help, without the range.
+
+        The error of a wrong value names the range.
+        """
         extra = super().get_help_extra(ctx)
         extra.pop("range", None)
         return extra
 
 
 def case_options(*keys: str, **changes: Mapping[str, Any]) -> Callable[[_Command], _Command]:
-    """Return a decorator that adds the options of these keys, in order; `changes` are attributes of an option in this command only."""
+    """Return a decorator that adds the options of these keys, in order.
+
+    `changes` are attributes of an option in this command only.
+    """
     annotations = get_type_hints(Settings, include_extras=True)
     return added(
         *(

@@ -1,4 +1,8 @@
-"""The commands `edgemeter config`: the settings and where they come from, samples, the mistakes in a file, and the schema of a record."""
+"""The commands `edgemeter config`.
+
+They show the settings and where they come from, samples, the mistakes in a file, and the schema of
+a record.
+"""
 
 import json
 from collections.abc import Sequence
@@ -213,7 +217,10 @@ def schema(*, subject: str) -> None:
 def _print_settings(
     rows: list[tuple[str, Any, str]], other_variables: list[tuple[str, str, str]], form: Format
 ) -> None:
-    """Print a table of full width, as a shortened value or path would be wrong; then the other variables that are set."""
+    """Print a table of full width, then the other variables that are set.
+
+    A shortened value or path would be wrong.
+    """
     texts = [
         (key, "-" if value in (None, []) else json.dumps(value, ensure_ascii=False), source)
         for key, value, source in rows

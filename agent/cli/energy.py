@@ -1,4 +1,7 @@
-"""The command `edgemeter energy`: the energy of any command, of a suite at regular times, or of a log."""
+"""The command `edgemeter energy`.
+
+It measures the energy of any command, of a suite at regular times, or of a log.
+"""
 
 import re
 import shutil
@@ -42,7 +45,10 @@ TIME = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 
 
 def seconds(period: str) -> float:
-    """Return a duration such as 90s, 5m, 2h or 1d in seconds; raises ConfigError if it is not one."""
+    """Return a duration such as 90s, 5m, 2h or 1d in seconds.
+
+    Raises ConfigError if it is not one.
+    """
     match = TIME.fullmatch(period.strip())
     if match is None or float(match.group(1)) <= 0:
         raise ConfigError(f"{period!r} is not a length of time: give 30s, 5m, 2h or 1d")
@@ -58,10 +64,10 @@ def watch_suite(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = interrupts.sleep,
 ) -> "Iterator[SessionOutcome]":
-    """Measure the suite at the start of every period and yield the outcome; a missed period is skipped.
+    """Measure the suite at the start of every period and yield the outcome.
 
-    A suite that fails is reported and tried again in the next period; undelivered records stay in
-    the outbox. Without `times` it never ends.
+    A missed period is skipped. A suite that fails is reported and tried again in the next period;
+    undelivered records stay in the outbox. Without `times` it never ends.
 
     Raises:
         ConfigError: the suite's file or an option is wrong, so that waiting does not help.
@@ -225,7 +231,10 @@ def _print_log(path: Path, options: Mapping[str, Any]) -> None:
 
 
 def _run(command: tuple[str, ...], repeats: int) -> int:
-    """Run the command, with its output on standard error, and return the first exit status that is not 0."""
+    """Run the command, and return the first exit status that is not 0.
+
+    The command's output goes to standard error.
+    """
     for _ in range(repeats):
         process = None
         try:

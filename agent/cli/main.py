@@ -1,4 +1,7 @@
-"""The command `edgemeter`: its commands by name, each imported when it is called, and its exit status."""
+"""The command `edgemeter`, with its commands by name and its exit status.
+
+Each command is imported when it is called.
+"""
 
 import atexit
 import gc
@@ -116,7 +119,10 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit with one of EXIT_STATUSES; an expected error is one line on standard error."""
+    """Run the command line and exit with one of EXIT_STATUSES.
+
+    An expected error is one line on standard error.
+    """
     # Struct types that are garbage collected at exit may crash: SIGSEGV instead of the status
     # (msgspec 0.22, its issue 717).
     atexit.register(gc.freeze)
@@ -144,7 +150,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(words: list[str], caller: str | None) -> NoReturn:
-    """Run the command; one whose caller is the `process`, which it has to itself, may start it again in a sandbox."""
+    """Run the command.
+
+    One whose caller is the `process`, which it has to itself, may start it again in a sandbox.
+    """
     try:
         status = _status_of(words, caller)
     except click.UsageError as error:

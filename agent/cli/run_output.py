@@ -1,4 +1,7 @@
-"""The output of `edgemeter run`: one case is a block of lines, several are a table; verdicts and missing parts follow."""
+"""The output of `edgemeter run`.
+
+One case is a block of lines, several are a table. Verdicts and missing parts follow.
+"""
 
 import statistics
 from collections.abc import Iterator, Sequence
@@ -50,7 +53,10 @@ def print_runs(
     seconds: float | None = None,
     notes: Sequence[str] = (),
 ) -> None:
-    """Print the results of the runs, then the notes; with `wide` also every run with all its figures. `seconds` is the duration of all."""
+    """Print the results of the runs, then the notes.
+
+    With `wide` also every run is printed with all its figures. `seconds` is the duration of all.
+    """
     if not runs:
         return
     console = console or Console()
@@ -92,7 +98,10 @@ def print_runs(
 
 
 def saved_line(runs: Sequence[RunRecord], of_suite: Sequence[Case], settings: Settings) -> str:
-    """Return the ids of the first runs of the cases, and the next command; another model gets the same data options."""
+    """Return the ids of the first runs of the cases, and the next command.
+
+    In that command another model gets the same data options.
+    """
     cases = cases_of(runs)
     ids = [short_id(case.runs[0].id) for case in cases]
     if len(ids) > 1:
@@ -114,7 +123,10 @@ def print_block(case: MeasuredCase, console: Console) -> None:
 
 
 def _over_time(curve: Sustained) -> Iterator[TableColumn]:
-    """Yield the columns of a long run in a few stretches: the median of the intervals in each, and all missed frames."""
+    """Yield the columns of a long run in a few stretches.
+
+    They have the median of the intervals in each, and all missed frames.
+    """
     points, number = curve.points, len(curve.points)
     edges = [number * index // STRETCHES for index in range(STRETCHES + 1)]
     stretches = [points[begin:end] for begin, end in pairwise(edges)]
@@ -187,7 +199,10 @@ def _wide_columns(cases: Sequence[MeasuredCase]) -> Iterator[TableColumn]:
 
 
 def _settings(runs: Sequence[RunRecord]) -> list[str]:
-    """Return the settings of cases, with power mode and options if otherwise two cases would have the same row."""
+    """Return the settings of cases, so that no two cases have the same row.
+
+    Power mode and options are among them only if they are needed for that.
+    """
     modes = [mode_text(run) for run in runs]
     cells = [
         " ".join(filter(None, (setting_text(run), mode * (len(set(modes)) > 1))))

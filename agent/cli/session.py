@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def session_progress() -> Iterator["OnEvent"]:
-    """Yield a handler that shows the progress of a session on standard error, unless the command was given `--quiet`."""
+    """Yield a handler that shows the progress of a session on standard error.
+
+    It shows nothing if the command was given `--quiet`.
+    """
     if is_quiet():
         yield lambda _: None
         return
@@ -35,7 +38,10 @@ def session_progress() -> Iterator["OnEvent"]:
 
 
 def session_document(outcome: "SessionOutcome") -> bytes:
-    """Return the records of a session as JSON, with the answer of a sweep of power modes if it is one."""
+    """Return the records of a session as JSON.
+
+    A sweep of power modes has its answer too.
+    """
     from edgemeter.agent.contract.mode_answer import mode_answers
 
     document: dict[str, object] = {"runs": outcome.records}

@@ -1,4 +1,7 @@
-"""The results of measured cases in words: one case as a block of lines, and the lines below several."""
+"""The results of measured cases in words.
+
+They are one case as a block of lines, and the lines below several.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -61,7 +64,10 @@ def block_lines(title: str, rows: Sequence[Row]) -> list[str]:
 
 
 def heading(run: RunRecord) -> str:
-    """Return model and device: `yolov8n.onnx, fp32, ONNX Runtime 1.31 (cpu), 1 thread, on pi5-01`."""
+    """Return model and device.
+
+    For example `yolov8n.onnx, fp32, ONNX Runtime 1.31 (cpu), 1 thread, on pi5-01`.
+    """
     precision = "" if run.precision == "unknown" else run.precision
     threads = "" if run.runtime.threads_reason else run.runtime.threads_text
     parts = (
@@ -188,7 +194,11 @@ def _energy_row(case: MeasuredCase) -> Iterator[Row]:
 
 
 def result_lines(cases: Sequence[MeasuredCase], seconds: float | None) -> Iterator[str]:
-    """Yield the lines below the figures: runs and time, detectable difference, several cases' answers, verdicts, and missing parts."""
+    """Yield the lines below the figures.
+
+    They are runs and time, detectable difference, several cases' answers, verdicts, and missing
+    parts.
+    """
     runs = [run for case in cases for run in case.runs]
     took = "" if seconds is None else f", {duration(seconds)}"
     yield f"{count(len(runs), 'run')}{took}. {resolution(cases)}".rstrip()
@@ -217,7 +227,10 @@ def result_lines(cases: Sequence[MeasuredCase], seconds: float | None) -> Iterat
 
 
 def resolution(cases: Sequence[MeasuredCase]) -> str:
-    """Return the smallest detectable difference of two cases: the width of their intervals on the log scale, times the root of two."""
+    """Return the smallest detectable difference of two cases.
+
+    It is the width of their intervals on the log scale, times the root of two.
+    """
     intervals = [
         (case, case.interval(case.first_figure)) for case in cases if case.first_figure != MISSED
     ]

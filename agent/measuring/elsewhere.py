@@ -36,9 +36,9 @@ def measure_on_boards(
     settings: SessionSettings,
     report: Callable[[str], None],
 ) -> SessionOutcome:
-    """Measure a suite on the boards `on` of the settings, store the records here, return the outcome.
+    """Measure a suite on the boards `on` of the settings, and return the outcome.
 
-    Paths of the suite are relative to `folder`.
+    The records are stored here. Paths of the suite are relative to `folder`.
 
     Raises:
         EdgemeterError: nothing was measured.
@@ -78,7 +78,10 @@ def measure_on_boards(
 
 
 def in_one_suite(models: Sequence[Path], settings: Settings, matters_ratio: float) -> SuiteFile:
-    """Return one suite that compares the cases of these models, or suites of one case each, with absolute paths."""
+    """Return one suite that compares the cases of these models.
+
+    They may also be suites of one case each. Paths are absolute.
+    """
     cases: list[Settings] = []
     for model in models:
         is_suite = is_suite_file(model)

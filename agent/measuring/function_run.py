@@ -1,4 +1,7 @@
-"""A run of a function in the process of its caller, observed, judged and recorded like every run."""
+"""A run of a function in the process of its caller.
+
+It is observed, judged and recorded like every run.
+"""
 
 import os
 import time
@@ -47,9 +50,9 @@ def measure_function(
     report: Callable[[str], None],
     on_event: OnEvent,
 ) -> RunRecord:
-    """Return the record of a run of a function, measured while no other run is in progress on this board.
+    """Return the record of a run of a function.
 
-    `report` is told of a wait for another run.
+    No other run is in progress on this board meanwhile. `report` is told of a wait for another run.
 
     Raises:
         EdgemeterError: the function cannot be measured, or failed.

@@ -75,8 +75,9 @@ class MeasuredCase:
 
     @property
     def first_figure(self) -> str:
-        """The main figure of the case: the decoding rate for text, missed frames for a camera, else latency or throughput.
+        """The main figure of the case.
 
+        It is the decoding rate for text, missed frames for a camera, else latency or throughput.
         Its interval shows which differences can be detected.
         """
         run = self.counted[0]
@@ -91,7 +92,10 @@ class MeasuredCase:
         )
 
     def values(self, name: str) -> list[float]:
-        """Return the value of a figure in each run that has it; energy shared by several models counts for none."""
+        """Return the value of a figure in each run that has it.
+
+        Energy that several models share counts for none.
+        """
         entry = figure(name)
         runs = [
             run
@@ -101,7 +105,10 @@ class MeasuredCase:
         return [value for run in runs if (value := entry.value(run)) is not None]
 
     def interval(self, name: str) -> IntervalOverRuns | None:
-        """Return the interval of a figure over the runs; None for too few runs, unknown scatter, or a share."""
+        """Return the interval of a figure over the runs.
+
+        It is None for too few runs, unknown scatter, or a share.
+        """
         entry = figure(name)
         if entry.is_share or not self._shows_scatter(entry):
             return None
@@ -120,7 +127,10 @@ class MeasuredCase:
         return f"{significant(middle_of(values))} {unit}".rstrip() if values else ABSENT
 
     def text(self, name: str, unit: str = "", per: float = 1.0) -> str:
-        """Return a figure as `140 ms ± 4%`: its mean over the runs with its interval; "-" without a value."""
+        """Return a figure as `140 ms ± 4%`, which is its mean over the runs with its interval.
+
+        It is "-" without a value.
+        """
         entry, values = figure(name), self.values(name)
         if not values:
             return ABSENT
@@ -172,7 +182,10 @@ def model_text(run: RunRecord) -> str:
 
 
 def setting_text(run: RunRecord) -> str:
-    """Return precision (if known), runtime and threads; for a served load its users or rate, and concurrent models."""
+    """Return precision (if known), runtime and threads.
+
+    For a served load its users or rate follow, then concurrent models.
+    """
     precision = "" if run.precision == "unknown" else run.precision
     return " ".join(filter(None, (precision, run.runtime.setting_text, load_text(run))))
 

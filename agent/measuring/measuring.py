@@ -1,4 +1,7 @@
-"""A session: a suite is measured, each record is stored and delivered, and an outcome tells what became of it."""
+"""A session, in which a suite is measured.
+
+Each record is stored and delivered, and an outcome tells what became of it.
+"""
 
 import logging
 import time

@@ -24,7 +24,10 @@ CHECKING = "checking models, data and sensors ..."  # Until the first run begins
 
 
 class SessionProgress:
-    """Shows the events of a session: the run, its current part, and the time of all runs by their settings."""
+    """Shows the events of a session.
+
+    They are the run, its current part, and the time of all runs by their settings.
+    """
 
     def __init__(
         self, console: Console | None = None, clock: Callable[[], float] = time.monotonic

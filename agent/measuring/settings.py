@@ -1,4 +1,7 @@
-"""Where a session runs, what observes it, and where its records go; each default stands here once."""
+"""Where a session runs, what observes it, and where its records go.
+
+Each default stands here once.
+"""
 
 import os
 from dataclasses import dataclass

@@ -100,7 +100,10 @@ def is_suite_file(source: Path) -> bool:
 
 
 def is_model(text: str) -> bool:
-    """Return whether `text` names something to measure: a model's file, a factory, a suite, or a catalogue name; not a file of results."""
+    """Return whether `text` names something to measure.
+
+    That is a model's file, a factory, a suite, or a catalogue name, but not a file of results.
+    """
     path = Path(text)
     if target := python_target.parse(text):
         with suppress(ConfigError):

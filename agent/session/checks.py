@@ -1,4 +1,7 @@
-"""The checks before the first run: settings and files of a suite, and which cases this machine cannot measure."""
+"""The checks before the first run.
+
+They are of settings and files of a suite, and of which cases this machine cannot measure.
+"""
 
 import os
 from collections.abc import Mapping
@@ -31,7 +34,9 @@ COMPILED = "_edgetpu.tflite"
 
 
 def check(suite: Suite, *, opens: bool = False) -> dict[int, EdgemeterError]:
-    """Check a suite before the first run, and return the `refusals` of cases that this machine cannot measure.
+    """Check a suite before the first run, and return the `refusals`.
+
+    They are of cases that this machine cannot measure.
 
     Raises:
         ConfigError: a model, a data set or a core is missing, a runtime or task is unknown, or a
@@ -65,7 +70,9 @@ def check(suite: Suite, *, opens: bool = False) -> dict[int, EdgemeterError]:
 
 
 def runnable(suite: Suite) -> tuple[Suite, list[EdgemeterError]]:
-    """Return the suite without the cases that this machine cannot measure, and why; model and data of each are opened once.
+    """Return the suite without the cases that this machine cannot measure, and why.
+
+    Model and data of each are opened once.
 
     Raises:
         EdgemeterError: as `check`.
@@ -104,7 +111,10 @@ def _require_model(path: str) -> None:
 
 
 def sha256(path: str) -> str:
-    """Return the SHA-256 of a model, as in its record; raises ConfigError if the file is missing or cannot be read."""
+    """Return the SHA-256 of a model, as in its record.
+
+    Raises ConfigError if the file is missing or cannot be read.
+    """
     _require_model(path)
     return model_file.sha256(Path(path))
 
@@ -157,9 +167,10 @@ def by_reason(suite: Suite, refused: Mapping[int, EdgemeterError]) -> list[Edgem
 
 
 def too_many_threads(case: Case) -> ConfigError | None:
-    """Return the error of a case with more threads than it may use cores; a replay's and a server's are another machine's.
+    """Return the error of a case with more threads than it may use cores.
 
-    A power mode may switch cores on: then only `cpus` counts.
+    A replay's and a server's threads are another machine's. A power mode may switch cores on: then
+    only `cpus` counts.
     """
     cores = len(case.cpus or os.sched_getaffinity(0))
     if (

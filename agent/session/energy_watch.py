@@ -1,4 +1,6 @@
-"""The energy of a block of Python code or a command, by the same sensors, windows and uncertainties as that of a run.
+"""The energy of a block of Python code or a command.
+
+Sensors, windows and uncertainties are those of a run.
 
 from edgemeter.agent.session.energy_watch import EnergyWatch
 

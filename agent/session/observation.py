@@ -1,4 +1,7 @@
-"""Readings during a run from outside its process: power from the first idle stretch to the last, conditions while queries are timed."""
+"""Readings during a run from outside its process.
+
+Power is read from the first idle stretch to the last, conditions while queries are timed.
+"""
 
 import os
 from collections.abc import Callable, Mapping
@@ -16,10 +19,10 @@ PERIOD_S = 1.0
 
 
 class Observation:
-    """Observes one run by its events; `seen` are the conditions before, during and after it, in that order.
+    """Observes one run by its events.
 
-    `served` returns the processes of the model's server, `neighbours` those of runs at the same
-    time.
+    `seen` are the conditions before, during and after it, in that order. `served` returns the
+    processes of the model's server, `neighbours` those of runs at the same time.
     """
 
     seen: list[Condition]

@@ -1,4 +1,8 @@
-"""Waits before a run: for other processes to leave the cores, and for a board to settle after a change of its power mode."""
+"""Waits before a run.
+
+They are for other processes to leave the cores, and for a board to settle after a change of its
+power mode.
+"""
 
 import os
 from collections.abc import Callable
@@ -19,7 +23,10 @@ SETTLE_LIMIT_S = 60.0
 
 
 class QuietMoment:
-    """Waits before each run of a session; after a wait without success the next one is half as long."""
+    """Waits before each run of a session.
+
+    After a wait without success the next one is half as long.
+    """
 
     def __init__(
         self, machine: Machine, clock: Callable[[], float], sleep: Callable[[float], object]
@@ -28,7 +35,10 @@ class QuietMoment:
         self._patience_s = LONGEST_S
 
     def wait(self, on_event: Callable[[job.Phase], object]) -> None:
-        """Return when other processes use at most 10% of the cores over half a second, or at the limit; a wait is an event."""
+        """Return when other processes use at most 10% of the cores, or at the limit.
+
+        That is over half a second. A wait is an event.
+        """
         begun_s = self._clock()
         is_quiet = self._is_quiet()
         if is_quiet:

@@ -59,7 +59,7 @@ def energy_of_run(
 
 
 def energy_run_of(run: AnyRun, windows: RunWindows, environment: Environment) -> "EnergyRun":
-    """Return the measured work of a run; the windows are the timed part and the idle stretches before and after it."""
+    """Return the measured work of a run with its windows."""
     from edgemeter.agent.energy import per_inference, queries  # noqa: PLC0415 - NumPy, which a run without sensors does not need
 
     return per_inference.EnergyRun(
@@ -89,7 +89,10 @@ def energies_of_run(
 def generation_with_energy(
     run: AnyRun, energy: Energy | None
 ) -> tuple[Generation | None, dict[str, str]]:
-    """Return the generation with its energies per token, None without one; and why some are absent."""
+    """Return the generation with its energies per token, and why some are absent.
+
+    The generation is None without one.
+    """
     if run.generation is None:
         return None, {}
     shared = {"generation_energy": "models that run at the same time share the energy"}
@@ -98,7 +101,10 @@ def generation_with_energy(
 
 
 def served_elsewhere(generation: Generation | None, runtime: RuntimeInfo) -> str | None:
-    """Return why no sensor of this machine sees the energy, because a server on another machine ran the model; otherwise None."""
+    """Return why no sensor of this machine sees the energy, otherwise None.
+
+    The reason is that a server on another machine ran the model.
+    """
     if runtime.name != "served" and (generation is None or generation.is_local):
         return None
     host = urlsplit(runtime.facts.get("server_url", "")).hostname or "unknown host"
@@ -113,7 +119,10 @@ def served_elsewhere(generation: Generation | None, runtime: RuntimeInfo) -> str
 def generation_energy(
     energy: Energy | None, generation: Generation
 ) -> tuple[GenerationEnergy | None, dict[str, str]]:
-    """Return the energies per token from that of a request, and why there are none, or none per prompt token."""
+    """Return the energies per token from that of a request.
+
+    Also returned is why there are none, or none per prompt token.
+    """
     if energy is None:
         return None, {"generation_energy": "the run has no energy"}
     output_tokens, prompt_tokens, why_no_prefill = (

@@ -1,4 +1,7 @@
-"""The plan of a session: rounds of runs in balanced order, until each case is precise enough or its time is used."""
+"""The plan of a session, which has rounds of runs in balanced order.
+
+They go on until each case is precise enough or its time is used.
+"""
 
 import itertools
 import math
@@ -36,7 +39,9 @@ PRECISION_RATIO = 0.05  # Default half width of the interval of a figure.
 
 
 def in_round(items: Sequence[_Item], number: int) -> Sequence[_Item]:
-    """Return the items in the order of round `number` (from 0): AB BA BA AB ..., so that drift favours none of them.
+    """Return the items in the order of round `number` (from 0), which is AB BA BA AB and so on.
+
+    So drift favours none of them.
 
     Source: the Thue-Morse sequence, which also balances curved drift, and has no period that
     something else could have.
@@ -45,7 +50,10 @@ def in_round(items: Sequence[_Item], number: int) -> Sequence[_Item]:
 
 
 def planned_s(case: Case) -> float:
-    """Return the duration of a run by its settings, without the parts that depend on model, data and sensor."""
+    """Return the duration of a run by its settings.
+
+    It is without the parts that depend on model, data and sensor.
+    """
     return START_S + case.warm_up_seconds + case.seconds
 
 
@@ -59,7 +67,10 @@ def longest_s(case: Case) -> float:
 
 
 def has_failed(outcomes: Sequence[object]) -> bool:
-    """Return whether a case is given up: one outcome is a permanent error, or all of two runs or more failed."""
+    """Return whether a case is given up.
+
+    It is if one outcome is a permanent error, or all of two runs or more failed.
+    """
     if any(isinstance(outcome, ConfigError | UnavailableError) for outcome in outcomes):
         return True
     return len(outcomes) >= FAILURES and all(
@@ -68,7 +79,10 @@ def has_failed(outcomes: Sequence[object]) -> bool:
 
 
 def is_worthless(outcome: object) -> bool:
-    """Return whether a run is invalid because of its outputs: repeats, which are not scored, would not show that."""
+    """Return whether a run is invalid because of its outputs.
+
+    Repeats, which are not scored, would not show that.
+    """
     return isinstance(outcome, RunRecord) and not _WRONG_OUTPUTS.isdisjoint(outcome.verdict.rules)
 
 
@@ -107,7 +121,10 @@ class PlannedCase:
         return FEWEST if ended < FEWEST else min(ended + self.runs_until_precise(), self.most_runs)
 
     def runs_until_precise(self) -> int:
-        """Return the number of further runs that should make its figures precise, and give three ok runs if any is ok."""
+        """Return the number of further runs that should make its figures precise.
+
+        They should also give three ok runs if any is ok.
+        """
         runs = self._judged()
         figures = [[value for _, value in values] for values in self._values().values()]
         session_sd = max((run.environment.session_sd for run in runs), default=SESSION_SD)
@@ -143,10 +160,10 @@ class PlannedCase:
 
 
 def figures_to_know(runs: Sequence[RunRecord]) -> tuple[str, ...]:
-    """Return the names of the figures that decide the number of runs: speed, and energy if measured.
+    """Return the names of the figures that decide the number of runs.
 
-    The throughput of one call after the other adds nothing to the median latency, but a few slow
-    calls move it.
+    They are speed, and energy if measured. The throughput of one call after the other adds nothing
+    to the median latency, but a few slow calls move it.
     """
     if any(run.generation for run in runs):
         return TTFT, TPOT, ENERGY
@@ -166,7 +183,10 @@ def precision_reach(precision_ratio: float, session_sd: float) -> float:
 def further_runs(
     figures: Sequence[Sequence[float]], precision_ratio: float, session_sd: float
 ) -> int:
-    """Return the number of further runs that make the interval of each figure ± `precision_ratio`, if their spread stays."""
+    """Return the number of further runs that make the interval of each figure precise.
+
+    That is ± `precision_ratio`, if their spread stays.
+    """
     reach = precision_reach(precision_ratio, session_sd)
     return max(
         (_runs_needed(values, reach, session_sd) - len(values) for values in figures), default=0
@@ -231,7 +251,10 @@ class RunPlan:
             self._current = None
 
     def expected(self) -> tuple[int, float]:
-        """Return the expected number of all runs of the session, and their duration by their settings, s."""
+        """Return the expected number of all runs of the session, and their duration (s).
+
+        The duration is by their settings.
+        """
         runs = {
             id(of_case): max(expected, len(of_case.outcomes) + (of_case is self._current))
             for of_case, expected in self._runs()

@@ -1,4 +1,7 @@
-"""Builds the record of a run from the results of its process, the readings around it, and the session."""
+"""Builds the record of a run.
+
+It is built from the results of its process, the readings around it, and the session.
+"""
 
 import hashlib
 import uuid
@@ -129,7 +132,10 @@ def run_record(
 
 
 def lost_sensors(traces: Iterable[SensorTrace], energies: Sequence[Energy]) -> tuple[str, ...]:
-    """Return the power sensors, with reasons, that are absent or stopped and whose scope is at least that of the energy."""
+    """Return the power sensors that are absent or stopped, with reasons.
+
+    Their scope is at least that of the energy.
+    """
     if not energies:
         return ()
     giving, rank = {energy.sensor for energy in energies}, scope_rank(energies[0].scope)
@@ -155,7 +161,10 @@ def _provenance(measured: MeasuredRun, power: Energy | None) -> dict[str, Proven
 
 
 def _case_id(run: PlannedRun, measured: MeasuredRun) -> str:
-    """Return the case's id: the same on every device and day for the same model, runtime settings, load and data."""
+    """Return the case's id.
+
+    It is the same on every device and day for the same model, runtime settings, load and data.
+    """
     case = run.case
     # Backend and threads as recorded, because a runtime may choose them.
     runtime = (case.runtime, measured.runtime.backend, measured.runtime.threads)

@@ -84,11 +84,12 @@ def measure(
     keep: Callable[[RunRecord], RunRecord] = lambda record: record,
     plan: RunPlan | None = None,
 ) -> Generator[RunRecord | EdgemeterError, None, None]:
-    """Measure the runs of the plan, and yield each record as `keep` returned it, or the error of its run.
+    """Measure the runs of the plan, and yield each record, or the error of its run.
 
-    Errors for cases that this machine cannot measure come first. Without a plan, each case is
-    measured until it is precise enough or its difference is decided. The board is set to the
-    operating point of each run and restored at the end: close the generator.
+    A record is as `keep` returned it. Errors for cases that this machine cannot measure come first.
+    Without a plan, each case is measured until it is precise enough or its difference is decided.
+    The board is set to the operating point of each run and restored at the end: close the
+    generator.
 
     Raises:
         ConfigError: as `check`.
@@ -149,7 +150,9 @@ def measure_run(
     on_event: OnEvent,
     execute: Callable[[job.RunJob, isolation.Follow], job.MeasuredRun] | None = None,
 ) -> RunRecord:
-    """Return the record of one run, which `execute`, by default a process of its own, measures while power and conditions are read.
+    """Return the record of one run.
+
+    `execute`, by default a process of its own, measures it while power and conditions are read.
 
     Raises:
         EdgemeterError: the run failed.
@@ -219,7 +222,10 @@ def record_of(
     traces: Sequence[SensorTrace],
     why_no_power: str,
 ) -> RunRecord:
-    """Return the record of a run that has ended, with its energy; write its predictions to their file."""
+    """Return the record of a run that has ended, with its energy.
+
+    Its predictions are written to their file.
+    """
     if run.case.predictions and measured.predictions != job.NO_PREDICTIONS:
         durable_file.write(Path(run.case.predictions), bytes(measured.predictions), 0o644)
     if measured.runtime.name == SERVED or (
@@ -252,7 +258,10 @@ def record_of(
 
 
 def served_here(model: Path) -> set[int]:
-    """Return the visible processes of a model's server; empty if the model is not the file of a server."""
+    """Return the visible processes of a model's server.
+
+    There are none if the model is not the file of a server.
+    """
     if model.suffix.lower() != ".server":
         return set()
     with suppress(ConfigError):

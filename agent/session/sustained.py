@@ -1,10 +1,11 @@
-"""A long run over time: latency, clock, temperature and power by intervals, and when it left the level of its first minute.
+"""A long run over time, and when it left the level of its first minute.
 
-A run throttles from the first of three consecutive intervals in which the median latency exceeds
-the level by more than 5% and four times the scatter of the level, or the clock is more than 5%
-below it. Of 2,000 seeded series of 180 intervals whose medians scatter by 1%, 2%, 3% and 5% around
-one level, 0, 0.15%, 2.1% and 4.5% count as throttled. A step up by 20% in the middle is found in
-100%, 100%, 98% and 81%, nearly always in its interval.
+Latency, clock, temperature and power are given by intervals. A run throttles from the first of
+three consecutive intervals in which the median latency exceeds the level by more than 5% and four
+times the scatter of the level, or the clock is more than 5% below it. Of 2,000 seeded series of 180
+intervals whose medians scatter by 1%, 2%, 3% and 5% around one level, 0, 0.15%, 2.1% and 4.5% count
+as throttled. A step up by 20% in the middle is found in 100%, 100%, 98% and 81%, nearly always in
+its interval.
 """
 
 import statistics
@@ -157,7 +158,10 @@ def _power(traces: Sequence[SensorTrace]) -> Curve | None:
 
 
 def judged(points: tuple[CurvePoint, ...], interval_s: float) -> Sustained:
-    """Return the curve with the levels of its first minute (its first third if it is short), and the time when it left them."""
+    """Return the curve with the levels of its first minute, and the time when it left them.
+
+    In a short curve it is the first third.
+    """
     first = max(FEWEST_LEVEL, min(int(LEVEL_S // interval_s), len(points) // LEVEL_SHARE))
     latency, clock = (
         _level(points[:first], lambda point: point.p50_ms),
@@ -201,7 +205,10 @@ def _level(
 
 
 def _left(are_beyond: Sequence[bool | None]) -> int | None:
-    """Return the number of the first of three consecutive intervals beyond the limit; unknown ones (None) are skipped."""
+    """Return the number of the first of three consecutive intervals beyond the limit.
+
+    Unknown ones (None) are skipped.
+    """
     row: list[int] = []
     for number, is_beyond in enumerate(are_beyond):
         if is_beyond is None:

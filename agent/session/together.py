@@ -1,8 +1,9 @@
-"""Several models at once: each alone, then each pair and all of them at the same time, in rounds of balanced order (AB BA BA AB ...).
+"""Several models that run at the same time.
 
-Every run has a fresh process, as elsewhere. Runs at the same time load and warm up, wait for each
-other, and begin at one moment of the monotonic clock. Only queries that lie wholly within the
-overlap count: from the latest first query to the earliest end of a last one.
+Each is measured alone, then each pair and all of them at the same time, in rounds of balanced order
+(AB BA BA AB ...). Every run has a fresh process, as elsewhere. Runs at the same time load and warm
+up, wait for each other, and begin at one moment of the monotonic clock. Only queries that lie
+wholly within the overlap count: from the latest first query to the earliest end of a last one.
 """
 
 import itertools
@@ -87,7 +88,10 @@ def measure(
 
 
 def groups_of(cases: Iterable[Case]) -> dict[str | None, list[Case]]:
-    """Return the cases by the group in which they run together; None has the others, and single members of a group."""
+    """Return the cases by the group in which they run together.
+
+    None has the others, and single members of a group.
+    """
     listed = [*cases]
     sizes = Counter(case.together for case in listed)
     groups: dict[str | None, list[Case]] = {}
@@ -131,7 +135,10 @@ class _TogetherGroup:
     waiting: list[tuple[session.RunBegins, RunRecord]] = field(default_factory=list)
 
     def measure(self) -> Iterator[RunRecord | EdgemeterError]:
-        """Measure the blocks of all rounds; a block is given up if it, or a member alone, fails repeatedly."""
+        """Measure the blocks of all rounds.
+
+        A block is given up if it, or a member alone, fails repeatedly.
+        """
         blocks = blocks_of(len(self.cases))
         rounds = max(case.repeats or FEWEST for case in self.cases)
         total = rounds * sum(map(len, blocks))
@@ -206,7 +213,10 @@ class _TogetherGroup:
         )
 
     def _end_round(self) -> list[RunRecord | EdgemeterError]:
-        """Keep the waiting runs, each with its slow-down relative to its model alone in the same round."""
+        """Keep the waiting runs, each with its slow-down.
+
+        It is relative to its model alone in the same round.
+        """
         waiting, self.waiting = self.waiting, []
         alone_ms, self.alone_ms = self.alone_ms, {}
         outcomes = list[RunRecord | EdgemeterError]()
@@ -225,7 +235,10 @@ class _TogetherGroup:
         return outcomes
 
     def _at_once(self, runs: Sequence[PlannedRun]) -> list[RunRecord]:
-        """Return the records of runs at the same time; raises EdgemeterError if one of them failed."""
+        """Return the records of runs at the same time.
+
+        Raises EdgemeterError if one of them failed.
+        """
         idle_s = max(run.case.idle_seconds for run in runs)
         runs = [
             replace(run, case=msgspec.structs.replace(run.case, idle_seconds=idle_s))
@@ -251,7 +264,10 @@ class _TogetherGroup:
 
 
 def check_memory(peaks_mb: Mapping[str, float], machine: Machine = THIS_MACHINE) -> None:
-    """Raise UnavailableError if models with these peaks, by name, do not fit into the memory together."""
+    """Raise UnavailableError if models with these peaks do not fit into the memory together.
+
+    The peaks are by name.
+    """
     needed_mb, free_mb = sum(peaks_mb.values()), read_memory(machine).available_mb
     if free_mb is not None and needed_mb > free_mb:
         parts = ", ".join(f"{name} {peak_mb:,.0f} MB" for name, peak_mb in peaks_mb.items())
@@ -262,7 +278,10 @@ def check_memory(peaks_mb: Mapping[str, float], machine: Machine = THIS_MACHINE)
 
 
 class Company:
-    """Runs at the same time, each in a thread and a process; they wait for each other before and after timing. If one fails, all end."""
+    """Runs at the same time, each in a thread and a process.
+
+    They wait for each other before and after timing. If one fails, all end.
+    """
 
     def __init__(self, runs: int, idle_s: float, sampler: Sampler) -> None:
         self.sampler = sampler
@@ -278,7 +297,10 @@ class Company:
         return {pid for pid in self._pids if pid is not None}
 
     def run(self, measured: Callable[[int], RunRecord]) -> list[RunRecord]:
-        """Return the record of each run; raises the error of the first that fails, once all have ended."""
+        """Return the record of each run.
+
+        Raises the error of the first that fails, once all have ended.
+        """
         with ThreadPoolExecutor(len(self._pids), thread_name_prefix="together") as pool:
             futures = [pool.submit(measured, at) for at in range(len(self._pids))]
             try:
@@ -300,7 +322,10 @@ class Company:
         return [future.result() for future in futures]
 
     def execute(self, at: int, work: job.RunJob, follow: isolation.Follow) -> job.MeasuredRun:
-        """Measure one of the runs; the barriers keep inspections of the machine before the first start and after the last end."""
+        """Measure one of the runs.
+
+        The barriers keep inspections of the machine before the first start and after the last end.
+        """
 
         def noted(event: job.Event, pid: int) -> None:
             self._pids[at] = pid

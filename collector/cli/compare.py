@@ -190,7 +190,10 @@ def recommend_format(
     notes: Sequence[str],
     document: Mapping[str, Any],
 ) -> None:
-    """Measure one model's formats, cases by name, in turn; show them with a recommendation and notes; JSON contains the `document` too."""
+    """Measure one model's formats in turn, and show them with a recommendation and notes.
+
+    The cases are by name. JSON contains the `document` too.
+    """
     from edgemeter.agent.base.cli.tables import console_for
     from edgemeter.agent.base.terminal import print_text
     from edgemeter.agent.cli.session import end_session, session_progress
@@ -224,7 +227,10 @@ def recommend_format(
 
 
 def _of_stores(options: Mapping[str, Any], matters_ratio: float) -> "Comparison":
-    """Return the comparison of all cases of the stores: with the reference, or else with the recommended one."""
+    """Return the comparison of all cases of the stores.
+
+    It is with the reference, or else with the recommended one.
+    """
     with passing_note("reading the runs ..."):
         # As above.
         from edgemeter.collector.compare import comparison as comparing
@@ -298,7 +304,10 @@ def _notes(measured: "MeasuredSides", settings: "Settings") -> tuple[str, ...]:
 def show(
     comparison: "Comparison", form: Format, sides: Sequence[str] = (), notes: Sequence[str] = ()
 ) -> None:
-    """Print the comparison; the notes on a measurement follow a table, and go to standard error with any other form."""
+    """Print the comparison.
+
+    The notes on a measurement follow a table, and go to standard error with any other form.
+    """
     from edgemeter.agent.base.cli.tables import console_for
     from edgemeter.agent.base.terminal import print_text
 

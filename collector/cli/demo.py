@@ -91,7 +91,10 @@ def demo(html: Path | None, home: Path | None, *, form: Format) -> None:
 
 
 def control_lines(comparison: "Comparison") -> Iterator[str]:
-    """Yield a sentence for each case that was measured twice, once as the reference: the difference of the two, without a cause."""
+    """Yield a sentence for each case that was measured twice, once as the reference.
+
+    It says the difference of the two, which has no cause.
+    """
     from edgemeter.collector.show.words import change_with_interval
 
     references = {

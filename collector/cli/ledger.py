@@ -1,4 +1,7 @@
-"""The contents and maintenance of a ledger: `edgemeter collector devices`, `changes`, `drain`, `status`, `backup` and others."""
+"""The contents and maintenance of a ledger.
+
+The commands are `edgemeter collector devices`, `changes`, `drain`, `status`, `backup` and others.
+"""
 
 import time
 from collections import defaultdict

@@ -1,4 +1,7 @@
-"""`edgemeter references`: published figures, judged by three laws and shown next to own runs; the datacenter."""
+"""The command `edgemeter references`, for published figures and the datacenter.
+
+Figures are judged by three laws and shown next to own runs.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -101,7 +104,10 @@ def judge(
 
 
 def _facts(path: Path | None, texts: Sequence[str]) -> dict[str, Any]:
-    """Return the facts that hold for a whole file or a claim: the given ones, and those that the file shows about its source."""
+    """Return the facts that hold for a whole file or a claim.
+
+    They are the given ones, and those that the file shows about its source.
+    """
     pairs = [text.partition("=") for text in texts]
     fields = PublishedRow.__struct_fields__
     if wrong := next(
@@ -126,7 +132,10 @@ def _facts(path: Path | None, texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _own_cases(stores: tuple[str, ...]) -> Sequence[CaseSummary]:
-    """Return the cases of own runs; without a ledger none, and a note if the default ledger has none."""
+    """Return the cases of own runs.
+
+    Without a ledger there are none, and there is a note if the default ledger has none.
+    """
     if not stores and not default_path().exists():
         return []
     try:

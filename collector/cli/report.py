@@ -1,4 +1,8 @@
-"""`edgemeter report`: the page as one file, or the runs as CSV, a document or bundles; `edgemeter collector web` serves the page."""
+"""The command `edgemeter report`.
+
+It writes the page as one file, or the runs as CSV, a document or bundles. `edgemeter collector web`
+serves the page.
+"""
 
 import os
 import sys
@@ -136,7 +140,10 @@ def _write_bundles(runs: Iterable[RunRecord], folder: Path, config: Path | None)
 def _write_table(
     runs: Iterable[RunRecord], total: int | None, output: str, columns: str | None
 ) -> None:
-    """Write runs to a file, as CSV or JSON by its suffix, or as CSV (`-`); raises UnavailableError if it cannot be written."""
+    """Write runs to a file, as CSV or JSON by its suffix, or as CSV (`-`).
+
+    Raises UnavailableError if it cannot be written.
+    """
     from edgemeter.collector.runs.run_table import chosen_columns, every_column, write_csv
 
     run_columns = (
@@ -172,7 +179,10 @@ def _write_table(
 
 
 def _write_document(runs: Iterable[RunRecord], file: TextIO) -> int:
-    """Write the document of `edgemeter run --format json`, with the raw samples, one run a line; return their number."""
+    """Write the document of `edgemeter run --format json`, and return the number of runs.
+
+    It has the raw samples, and one run a line.
+    """
     count = 0
     file.write('{"runs":[\n')
     for count, run in enumerate(runs, start=1):

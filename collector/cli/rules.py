@@ -1,4 +1,7 @@
-"""The command `edgemeter config rules`: the rules of the verdict, and what may be compared with what."""
+"""The command `edgemeter config rules`.
+
+It shows the rules of the verdict, and what may be compared with what.
+"""
 
 import click
 

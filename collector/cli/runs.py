@@ -303,7 +303,10 @@ def _author() -> str:
 def _elsewhere(
     ledger: LedgerPlace | None, run_id: str, command: str, numbers: Sequence[tuple[str, int, int]]
 ) -> str:
-    """Return a note that a collector has the run too, with the command to run there; empty if none confirmed it to this machine."""
+    """Return a note that a collector has the run too, with the command to run there.
+
+    It is empty if none confirmed it to this machine.
+    """
     from edgemeter.agent.delivery.outbox_file import OUTBOX, is_delivered
 
     if chosen_ledger(ledger) != default_path() or not is_delivered(
@@ -317,7 +320,10 @@ def _elsewhere(
 
 
 def _judged(history: LedgerRuns, listed: Sequence[ListedRun]) -> list[ListedRun]:
-    """Return runs, newest first; counted ones are judged with their siblings, of which the list may lack the oldest."""
+    """Return runs, newest first.
+
+    Counted ones are judged with their siblings, of which the list may lack the oldest.
+    """
     counted = {run.record.id: run.record for run in listed if run.state == "counted"}
     oldest_ns = min((record.started_at_ns for record in counted.values()), default=0)
     begun_before = {

@@ -103,7 +103,10 @@ store_option = stores_option(
 
 
 def since_option(event: str) -> Callable[[_Command], _Command]:
-    """Return a decorator that adds `--since`, as `since_ns` (UTC, ns since 1970; None: all), for records `event` since that day."""
+    """Return a decorator that adds `--since`, for records `event` since that day.
+
+    It is passed as `since_ns` (UTC, ns since 1970; None: all).
+    """
 
     def to_ns(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
         day = day_number(context, option, text)
@@ -118,7 +121,10 @@ def since_option(event: str) -> Callable[[_Command], _Command]:
 
 
 def day_number(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
-    """Return the day in an option, as days since 1970 (UTC): a date, `today`, `yesterday`, or `7d` ago."""
+    """Return the day in an option, as days since 1970 (UTC).
+
+    It is a date, `today`, `yesterday`, or `7d` ago.
+    """
     if text is None:
         return None
     days_ago = {"today": "0d", "yesterday": "1d"}.get(text, text)
@@ -134,7 +140,10 @@ def day_number(_context: click.Context, _option: click.Parameter, text: str | No
 
 
 def model_called(stores: Sequence[str], model: str | None) -> str | None:
-    """Return the name of a model: itself, or that of the newest run of this file in the first ledger of `stores`."""
+    """Return the name of a model.
+
+    It is the name itself, or that of the newest run of this file in the first ledger of `stores`.
+    """
     from edgemeter.agent.ledger.run_history import LedgerRuns
     from edgemeter.collector.runs.store import ledger_at
 
@@ -146,7 +155,10 @@ def model_called(stores: Sequence[str], model: str | None) -> str | None:
 
 
 def only_options(*names: str) -> Callable[[_Command], _Command]:
-    """Return a decorator that adds `--fleet`, `--device`, `--board`, `--model`, `--precision` or `--runtime`, which select runs."""
+    """Return a decorator that adds the options which select runs.
+
+    They are `--fleet`, `--device`, `--board`, `--model`, `--precision` and `--runtime`.
+    """
     words = {"board": "board type", "model": "model: its name, or a file that was run"}
     texts = {name: f"Only this {words.get(name, name)}." for name in names}
     return added(
@@ -165,7 +177,10 @@ def chosen_ledger(ledger: LedgerPlace | None = None) -> LedgerPlace:
 
 @contextmanager
 def opened_runs(ledger: LedgerPlace | None, *, is_written: bool = False) -> Iterator["LedgerRuns"]:
-    """Yield the runs of a ledger, or of the default one; raises ConfigError if there is none yet."""
+    """Yield the runs of a ledger, or of the default one.
+
+    Raises ConfigError if there is none yet.
+    """
     from edgemeter.agent.ledger.run_history import LedgerRuns
 
     address = chosen_ledger(ledger)
@@ -196,7 +211,10 @@ def chosen_stores(stores: Sequence[str]) -> Sequence[str]:
 
 
 def opened_book(stores: Sequence[str]) -> "CaseBook":
-    """Return the present cases of `stores` (or the default ledger); raises ConfigError if one is invalid."""
+    """Return the present cases of `stores`, or of the default ledger.
+
+    Raises ConfigError if one is invalid.
+    """
     from edgemeter.collector.compare.case_book import book_of
 
     store = opened_store(stores)

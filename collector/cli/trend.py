@@ -1,4 +1,7 @@
-"""The commands `edgemeter trend`: changes over time, `units`, `annotate`; `alerts` is in its own file."""
+"""The commands `edgemeter trend` for changes over time, `units` and `annotate`.
+
+`alerts` is in its own file.
+"""
 
 import gc
 import os

@@ -19,10 +19,11 @@ _AT_ONCE = 500
 
 @dataclass(frozen=True)
 class AccuracySummary:
-    """Accuracy of the case's model, from the newest scored run; a deterministic model has the same in every run.
+    """Accuracy of the case's model, from the newest scored run.
 
-    `low` and `high` (95%) are over the images; None without an interval. `run` and `row` are the id
-    and the row of that run in the `store`; `read` returns its record.
+    A deterministic model has the same in every run. `low` and `high` (95%) are over the images;
+    None without an interval. `run` and `row` are the id and the row of that run in the `store`;
+    `read` returns its record.
     """
 
     metric: str
@@ -48,7 +49,10 @@ class AccuracySummary:
 
     @property
     def measure(self) -> tuple[str, int, str, str | None]:
-        """Return what two accuracies must share to be compared: metric, number of images, data, and the rule or protocol of comparing."""
+        """Return what two accuracies must share to be compared.
+
+        That is metric, number of images, data, and the rule or protocol of comparing.
+        """
         return self.metric, self.images, self.dataset_sha256, self.normalisation
 
     @property
@@ -59,7 +63,10 @@ class AccuracySummary:
         return Evidence(self.value, error, EXACT, self.images, "image")
 
     def half(self, end: float | None) -> Evidence:
-        """The value with its standard error towards an end of its interval: near 0 and 1 the two halves differ."""
+        """The value with its standard error towards an end of its interval.
+
+        Near 0 and 1 the two halves differ.
+        """
         if end is None:
             return Evidence(self.value, None, 0, self.images, "image")
         is_spread = self.without_parts and jackknife_error(self.without_parts) is not None
@@ -73,7 +80,10 @@ class AccuracySummary:
         )
 
     def bounds(self, confidence: float) -> tuple[float, float] | None:
-        """Return the interval at another confidence than 95%: each half is longer by the same factor."""
+        """Return the interval at another confidence than 95%.
+
+        Each half is longer by the same factor.
+        """
         low, high = (self.half(end).bounds(confidence) for end in (self.low, self.high))
         return (low[0], high[1]) if low and high else None
 
@@ -99,7 +109,10 @@ class EnergySummary:
 
 
 def read_parts(accuracies: Iterable[AccuracySummary]) -> None:
-    """Read `without_parts` of many accuracies at once: the records of a fleet's newest runs are stored together."""
+    """Read `without_parts` of many accuracies at once.
+
+    The records of a fleet's newest runs are stored together.
+    """
     waiting = iter(
         {
             id(accuracy): accuracy

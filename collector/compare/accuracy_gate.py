@@ -1,4 +1,7 @@
-"""The accuracy gate: the speed of a case that lost too much accuracy against the most precise one of its model is not ranked."""
+"""The accuracy gate, by which the speed of a case that lost too much accuracy is not ranked.
+
+The accuracy is compared with that of the most precise case of its model.
+"""
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
@@ -19,7 +22,10 @@ _gated: Callable[[CaseKey], tuple[object, ...]] = attrgetter(
 
 
 def not_ranked(case: CaseSummary, references: Sequence[CaseSummary]) -> str | None:
-    """Return why the speed of `case` is not ranked; None if it is, or if its accuracy cannot be compared with any reference's."""
+    """Return why the speed of `case` is not ranked.
+
+    It is None if it is, or if its accuracy cannot be compared with any reference's.
+    """
     alike = [
         reference
         for reference in references
@@ -43,10 +49,10 @@ def not_ranked(case: CaseSummary, references: Sequence[CaseSummary]) -> str | No
 
 
 def most_precise(summaries: Sequence[CaseSummary]) -> dict[str, list[CaseSummary]]:
-    """Return the candidate baselines of a gate by model: the two best of each kind, so that no case is compared with itself.
+    """Return the candidate baselines of a gate by model.
 
-    `not_ranked` gives the same result for them as for all cases, but faster with thousands of
-    cases.
+    They are the two best of each kind, so that no case is compared with itself. `not_ranked` gives
+    the same result for them as for all cases, but faster with thousands of cases.
     """
     kinds = grouped(
         ((_gated(case.key), *case.accuracy.measure), case)
@@ -70,7 +76,10 @@ def _is_alike(case: CaseSummary, reference: CaseSummary) -> bool:
 
 
 def _precision(case: CaseSummary) -> tuple[int, float]:
-    """Order cases by bits, then by accuracy: the better of two fp32 files of one model is the reference."""
+    """Order cases by bits, then by accuracy.
+
+    The better of two fp32 files of one model is the reference.
+    """
     return _bits(case), case.accuracy.gain if case.accuracy else 0.0
 
 

@@ -1,8 +1,9 @@
-"""Two sides: each case of a new side compared with the same case of a baseline, or the only case of each with the other.
+"""Two sides, of which each case of the new one is compared with the same case of a baseline.
 
-Cases are the same if their whole identity is equal on the same device, or on the same board if no
-device is on both sides. A missing baseline is not replaced by another. Only the results of a change
-may differ: the model's file, and the versions of runtime and agent.
+The only case of each may also be compared with the other. Cases are the same if their whole
+identity is equal on the same device, or on the same board if no device is on both sides. A missing
+baseline is not replaced by another. Only the results of a change may differ: the model's file, and
+the versions of runtime and agent.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -31,7 +32,10 @@ NOTED = ("agent", "kernel", "firmware", "governor")
 
 @dataclass(frozen=True, slots=True)
 class ComparedSides:
-    """The comparison of two sides; `lost` are the cases (name, reason) of the baseline that the new side made unusable."""
+    """The comparison of two sides.
+
+    `lost` are the cases (name, reason) of the baseline that the new side made unusable.
+    """
 
     comparison: Comparison
     lost: tuple[tuple[str, str], ...] = ()
@@ -170,7 +174,10 @@ def _changed(case: CaseSummary, baseline: CaseSummary) -> tuple[str, ...]:
 
 
 def read_sides(baseline: str, new: str) -> tuple[StoreContents, StoreContents]:
-    """Return the runs of two sides; if one side is a part of the other, its runs count only there."""
+    """Return the runs of two sides.
+
+    If one side is a part of the other, its runs count only there.
+    """
     first, second = read_side(baseline), read_side(new)
     ids = [{run.id for run in side.runs} for side in (first, second)]
     if ids[0] < ids[1]:
@@ -183,7 +190,9 @@ def read_sides(baseline: str, new: str) -> tuple[StoreContents, StoreContents]:
 
 
 def read_side(text: str) -> StoreContents:
-    """Return the runs of a side: `PATH[?KEY=VALUE&...]`, a device, or the id of a run, which selects its case in its session.
+    """Return the runs of a side, `PATH[?KEY=VALUE&...]`, a device, or the id of a run.
+
+    An id selects its case in its session.
 
     Raises:
         ConfigError: a file or a selector is wrong, or no run is left.
@@ -208,10 +217,10 @@ def compare_results(
     *,
     may_lack_baseline: bool = False,
 ) -> ComparedSides:
-    """Return the comparison of results: of two sides case by case, of more sides in order, if each has one case.
+    """Return the comparison of results.
 
-    If the first of two has no run, as in a project's first comment, it is empty if it
-    `may_lack_baseline`.
+    Two sides are compared case by case, more sides in order, if each has one case. If the first of
+    two has no run, as in a project's first comment, it is empty if it `may_lack_baseline`.
 
     Raises:
         ConfigError: a side cannot be read or has no run; a run is on two sides; or one of more than
@@ -240,7 +249,10 @@ def compare_results(
 
 
 def stored_case(side: str, days: DaysCounted = "all") -> tuple[CaseSummary, list[LeftOut]]:
-    """Return the only case of a side, and the runs that are left out; raises ConfigError if it has several or none."""
+    """Return the only case of a side, and the runs that are left out.
+
+    Raises ConfigError if it has several or none.
+    """
     book = book_of(MemoryStore(read_side(side).runs))
     cases, left_out = book.summaries(days), book.left_out()
     if len(cases) != 1:

@@ -23,10 +23,11 @@ _BETTER = {entry.name: entry.better for entry in FIGURES}
 
 
 def fold_boards(comparison: Comparison) -> Comparison:
-    """Return the comparison with one row for the boards of a type (three and more) whose cases are equal except for the device.
+    """Return the comparison with one row for the boards of a type (three and more).
 
-    The figures of such a row are over its boards, each of which counts once; `boards` are the
-    combined rows, slowest first. Boards of unknown type stay as they are, as does the reference.
+    Their cases are equal except for the device. The figures of such a row are over its boards, each
+    of which counts once; `boards` are the combined rows, slowest first. Boards of unknown type stay
+    as they are, as does the reference.
     """
     alike = grouped((_alike(index, row), row) for index, row in enumerate(comparison.rows))
     rows = [
@@ -38,7 +39,10 @@ def fold_boards(comparison: Comparison) -> Comparison:
 
 
 def worst_board(row: ComparedCase, name: str) -> ComparedCase | None:
-    """Return the board of a folded row that is worst by a figure; None if no board has it, or all are equal."""
+    """Return the board of a folded row that is worst by a figure.
+
+    It is None if no board has it, or all are equal.
+    """
     having = [
         (figure.value, board)
         for board in row.boards
@@ -52,7 +56,10 @@ def worst_board(row: ComparedCase, name: str) -> ComparedCase | None:
 
 
 def over_boards(cases: Sequence[CaseSummary]) -> list[CaseSummary]:
-    """Return the cases with one for the boards of a type (three and more) that are equal except for the device."""
+    """Return the cases with one for the boards of a type (three and more).
+
+    Their cases are equal except for the device.
+    """
     alike = grouped((_kind(index, case), case) for index, case in enumerate(cases))
     return [
         case
@@ -97,7 +104,10 @@ def _of_boards(rows: Sequence[ComparedCase]) -> ComparedCase:
 
 
 class CaseOfBoards(CaseSummary):
-    """One case over several boards of a type, each of which counts as one run; other facts are those of the newest."""
+    """One case over several boards of a type, each of which counts as one run.
+
+    Other facts are those of the newest.
+    """
 
     def __init__(self, cases: Sequence[CaseSummary]) -> None:
         newest = max(cases, key=lambda case: case.around.first_started_at_ns)

@@ -1,4 +1,7 @@
-"""The case book: every case of a store, summarised; when a ledger grows, only the changed cases are read again."""
+"""The case book, which has every case of a store, summarised.
+
+When a ledger grows, only the changed cases are read again.
+"""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -78,7 +81,10 @@ class CaseBook:
     """The cases of `store`. One thread refreshes it; any may read."""
 
     def __init__(self, store: RunStore, ahead: Sequence[str] = OF_TERMINAL) -> None:
-        """Create an empty book; the figures `ahead` are computed while the runs are read anyway, others on demand."""
+        """Create an empty book.
+
+        The figures `ahead` are computed while the runs are read anyway, others on demand.
+        """
         self.store, self._ahead = store, ahead
         of_figures = [
             column
@@ -98,7 +104,10 @@ class CaseBook:
         self._refreshing = threading.Lock()
 
     def refresh(self, progress: Progress = lambda *_: None) -> None:
-        """Read changes of the store; `progress` receives the number of summarised cases among the changed ones."""
+        """Read changes of the store.
+
+        `progress` receives the number of summarised cases among the changed ones.
+        """
         with self._refreshing:
             version = self.store.version()
             if version and version == self.version:
@@ -158,7 +167,10 @@ class CaseBook:
         return [*self.store.left_out(), *(entry for _, entry in refused)]
 
     def within(self, since_ns: int, picked: Sequence[BookedCase]) -> list[BookedCase]:
-        """Return the cases among `picked` that ran since then, counted and summarised over those runs."""
+        """Return the cases among `picked` that ran since then.
+
+        They are counted and summarised over those runs.
+        """
         case_of = {
             member.number: index for index, case in enumerate(picked) for member in case.members
         }

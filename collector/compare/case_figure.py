@@ -1,4 +1,7 @@
-"""One figure of a case over its runs: its mean with the 95% interval, and the evidence for comparisons."""
+"""One figure of a case over its runs.
+
+It is its mean with the 95% interval, and the evidence for comparisons.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,11 +26,12 @@ from edgemeter.collector.runs.case_runs import CaseRuns
 
 
 class CaseFigure(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A figure of a case: `value` with its 95% bounds, None with too few runs, over a number of runs.
+    """A figure of a case over a number of runs.
 
-    The value is the geometric mean over the units that count (runs, days or devices), for shares
-    and accuracies the mean. `u` is the expanded uncertainty (95%) of the meter, which repeating a
-    run does not reduce. A figure with a value of 0 has no ratio.
+    `value` has its 95% bounds, None with too few runs. The value is the geometric mean over the
+    units that count (runs, days or devices), for shares and accuracies the mean. `u` is the
+    expanded uncertainty (95%) of the meter, which repeating a run does not reduce. A figure with a
+    value of 0 has no ratio.
     """
 
     value: float
@@ -46,7 +50,10 @@ class CaseFigure(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class CaseFigures(Mapping[str, CaseFigure]):
-    """The figures of a case by name, each computed on demand: for thousands of cases, most figures are never shown."""
+    """The figures of a case by name, each computed on demand.
+
+    For thousands of cases, most figures are never shown.
+    """
 
     def __init__(self, names: Sequence[str], figure: Callable[[str], CaseFigure | None]) -> None:
         self._names, self._figure = names, figure
@@ -68,7 +75,10 @@ class CaseFigures(Mapping[str, CaseFigure]):
 
 
 def figure_of(entry: Figure, runs: CaseRuns, u: float | None = None) -> CaseFigure | None:
-    """Return a figure over those runs of a case that have it, None if none has; `u` is the largest uncertainty of the meter."""
+    """Return a figure over those runs of a case that have it, None if none has.
+
+    `u` is the largest uncertainty of the meter.
+    """
     runs = runs.having(entry.name)
     values = runs.columns[entry.name].tolist()
     if not values:
@@ -102,9 +112,10 @@ def figure_of(entry: Figure, runs: CaseRuns, u: float | None = None) -> CaseFigu
 def figure_of_values(
     runs: Sequence[RunValue], scale: Scale = "ratio", u: float | None = None
 ) -> CaseFigure:
-    """Return a figure from the values of runs or boards; if one is 0 it has no ratio, and shows the median without an interval.
+    """Return a figure from the values of runs or boards.
 
-    The interval is that of any session.
+    If one is 0 it has no ratio, and shows the median without an interval. The interval is that of
+    any session.
     """
 
     def mean(values: Sequence[float]) -> Evidence:
@@ -158,7 +169,10 @@ def scaled(runs: Sequence[RunValue], scale: Scale) -> list[RunValue]:
 
 
 def run_value(run: RunFigures, value: float) -> RunValue:
-    """Return a value of a run with its device, its day (UTC, counted from 1970) and the round of its session."""
+    """Return a value of a run with its device, its day and the round of its session.
+
+    The day is UTC, counted from 1970.
+    """
     turn = (run.session_started_at_ns, run.repeat) if run.session_started_at_ns else None
     subject = run.subject
     return RunValue(

@@ -1,7 +1,8 @@
-"""The choice among interchangeable cases: which meet the requirements, the cheapest of them, and which do not differ from it.
+"""The choice among interchangeable cases.
 
-All statements of one choice are decided together (Holm): each requirement of each case, with half
-of the 5% if there are any, and the cheapest against each other case that meets all of them.
+It says which meet the requirements, the cheapest of them, and which do not differ from it. All
+statements of one choice are decided together (Holm): each requirement of each case, with half of
+the 5% if there are any, and the cheapest against each other case that meets all of them.
 """
 
 import itertools
@@ -48,9 +49,10 @@ IN_TIME = FigureLimit(JUDGED[MISSED], "at most", MOST_MISSED_RATIO)
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """A limit for a case, and its outcome: the value with the deciding interval, or the `reason` why it is open.
+    """A limit for a case, and its outcome.
 
-    `distance` is the decision on the distance of the value from the limit.
+    That is the value with the deciding interval, or the `reason` why it is open. `distance` is the
+    decision on the distance of the value from the limit.
     """
 
     limit: FigureLimit
@@ -70,10 +72,10 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceCandidate:
-    """A case that may be chosen, with a unique name; `out` is why it is excluded whatever the requirements.
+    """A case that may be chosen, with a unique name.
 
-    `against_best` is the decision on the chosen figure against the recommended case; None for that
-    case, and without a comparison.
+    `out` is why it is excluded whatever the requirements. `against_best` is the decision on the
+    chosen figure against the recommended case; None for that case, and without a comparison.
     """
 
     case: CaseSummary
@@ -86,9 +88,10 @@ class ChoiceCandidate:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The candidates, best first; `recommended` is the cheapest that meets all, by the figure `cheapest`; `similar` ones do not differ.
+    """The candidates, best first.
 
-    `unlike` is the number of cases that are not interchangeable with these.
+    `recommended` is the cheapest that meets all, by the figure `cheapest`. `similar` ones do not
+    differ from it. `unlike` is the number of cases that are not interchangeable with these.
     """
 
     required: Requirements
@@ -105,10 +108,11 @@ def choose(
     cheapest: str | None = None,
     matters_ratio: float = MATTERS_RATIO,
 ) -> Choice:
-    """Return the choice among summarised cases; `cheapest` is the name of a judged figure, by default energy, else latency.
+    """Return the choice among summarised cases.
 
-    With several tasks, data sets or scenarios, the choice is among the kind of which most cases
-    have the requested figures; among several such kinds, the one with the most cases.
+    `cheapest` is the name of a judged figure, by default energy, else latency. With several tasks,
+    data sets or scenarios, the choice is among the kind of which most cases have the requested
+    figures; among several such kinds, the one with the most cases.
 
     Raises:
         UnavailableError: there is no case.
@@ -184,7 +188,10 @@ def choose(
 
 
 def requirement_evidence(case: CaseSummary, limit: FigureLimit) -> Evidence | None:
-    """Return the evidence on the distance of a figure from its limit, on the figure's scale; None without any."""
+    """Return the evidence on the distance of a figure from its limit, None without any.
+
+    It is on the figure's scale.
+    """
     if limit.figure.name == ACCURACY:
         is_other = case.accuracy is None or (
             limit.metric and metric_name(case.accuracy.metric) != limit.metric
@@ -224,7 +231,10 @@ def _requirements(
     energy_class: EnergyClass | None,
     alpha: float,
 ) -> dict[tuple[int, FigureLimit], Requirement]:
-    """Return the outcome of each limit, by the identity of the case and the limit; energies of another class are not limited."""
+    """Return the outcome of each limit, by the identity of the case and the limit.
+
+    Energies of another class are not limited.
+    """
     requirements: dict[tuple[int, FigureLimit], Requirement] = {}
     evidences: dict[tuple[int, FigureLimit], Evidence] = {}
     by_id = {id(case): case for case in cases}
@@ -245,7 +255,10 @@ def _requirements(
 
 
 def _without_interval(case: CaseSummary, limit: FigureLimit) -> Requirement:
-    """Return the outcome of a limit on a figure that a case does not have, or that is 0 or has no interval: each run has to meet it."""
+    """Return the outcome of a limit on a figure that has no interval, or is absent or 0.
+
+    Each run has to meet it.
+    """
     figure = case.figures.get(limit.figure.name)
     if figure is None:
         reason = {"energy": case.energy_reason, "accuracy": case.accuracy_reason}.get(
@@ -297,7 +310,10 @@ def _with_interval(
 
 
 def _alike(cases: Sequence[CaseSummary], figure_names: set[str]) -> list[CaseSummary]:
-    """Return the set of interchangeable cases of which most have all these figures; among several, the largest."""
+    """Return the set of interchangeable cases of which most have all these figures.
+
+    Among several sets, it is the largest.
+    """
     groups: list[tuple[list[object], list[CaseSummary]]] = []
     for case in cases:
         shared = [likeness(case.key)[index] for index in _SHARED]
@@ -318,7 +334,10 @@ def _alike(cases: Sequence[CaseSummary], figure_names: set[str]) -> list[CaseSum
 
 
 def _usual_cost(cases: Sequence[CaseSummary]) -> Figure:
-    """Return energy if all cases have one of one class, else latency, for offline loads throughput."""
+    """Return energy if all cases have one of one class, else latency.
+
+    For offline loads it is throughput.
+    """
     classes = {
         case.energy.ranks_as if case.energy and ENERGY in case.figures else None for case in cases
     }
@@ -340,7 +359,10 @@ def _called(keys: Sequence[CaseKey]) -> Callable[[CaseKey], str]:
 
 
 def _cost(case: CaseSummary, entry: Figure, energy_class: EnergyClass | None) -> float:
-    """Return the value to minimise: the figure, or minus it if higher is better; a case without a comparable one comes last."""
+    """Return the value to minimise.
+
+    It is the figure, or minus it if higher is better. A case without a comparable one comes last.
+    """
     figure = case.figures.get(entry.name)
     if figure is None or (
         entry.group == "energy" and case.energy and case.energy.ranks_as != energy_class

@@ -22,7 +22,10 @@ from edgemeter.collector.runs.figure_names import JUDGED, with_part
 
 
 def _at(path: str) -> Callable[[ComparedCase], Plain]:
-    """Return a function that reads `case.energy.scope`, or `decisions.latency_p50_ms.low`; None if any part of the path is None."""
+    """Return a function that reads a path, None if any part of it is None.
+
+    Paths are such as `case.energy.scope` or `decisions.latency_p50_ms.low`.
+    """
     parts = path.split(".")
 
     def value(row: ComparedCase) -> Plain:
@@ -47,7 +50,10 @@ def _under(path: str, *names: str, prefix: str = "") -> dict[str, str]:
 
 
 def _figures(*groups: Group) -> dict[str, Callable[[ComparedCase], Plain]]:
-    """Return the columns of the figures of these groups: the value, its bounds over runs, and the uncertainty of the meter."""
+    """Return the columns of the figures of these groups.
+
+    They are the value, its bounds over runs, and the uncertainty of the meter.
+    """
     return {
         name: value
         for entry in FIGURES
@@ -70,7 +76,10 @@ def _of_figure(entry: Figure) -> dict[str, Callable[[ComparedCase], Plain]]:
 
 
 def _compared() -> dict[str, str]:
-    """Return the columns of decided figures: the change with its interval, outcome, confidence, and runs that would decide it."""
+    """Return the columns of decided figures.
+
+    They are the change with its interval, outcome, confidence, and runs that would decide it.
+    """
     columns: dict[str, str] = {}
     for name in dict.fromkeys((*OF_CALLS, *OF_TEXT)):
         entry = JUDGED[name]
@@ -205,7 +214,10 @@ def to_json(comparison: Comparison) -> str:
 
 
 def to_csv(comparison: Comparison) -> str:
-    """Return the rows as CSV: the columns of JSON, and with a choice the outcomes of the requirements and whether a case is recommended."""
+    """Return the rows as CSV, with the columns of JSON.
+
+    With a choice they have the outcomes of the requirements and whether a case is recommended.
+    """
     choice = comparison.choice
     outcomes = (
         {id(candidate.case): candidate.outcome for candidate in choice.candidates} if choice else {}

@@ -1,4 +1,7 @@
-"""Compare: runs become cases, each case is compared with its reference, and omissions have a reason."""
+"""Compare.
+
+Runs become cases, each case is compared with its reference, and omissions have a reason.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -61,7 +64,10 @@ MARKS = {
 
 @dataclass(frozen=True, slots=True)
 class GateFinding:
-    """A limit for a case, and its outcome: the deciding change of the `figure`, or None with a reason."""
+    """A limit for a case, and its outcome.
+
+    It is the deciding change of the `figure`, or None with a reason.
+    """
 
     limit: GateLimit
     case: str
@@ -73,7 +79,10 @@ class GateFinding:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The findings on a change, by limit and case; and the result of the check if they are inconclusive."""
+    """The findings on a change, by limit and case.
+
+    It also has the result of the check if they are inconclusive.
+    """
 
     findings: tuple[GateFinding, ...]
     if_inconclusive: Literal["fail", "pass"] = "fail"
@@ -136,7 +145,10 @@ class ComparedCase:
 
     @property
     def within_limits(self) -> set[str]:
-        """The figures within their limits, though more runs are needed to decide between better, worse and no difference."""
+        """The figures within their limits.
+
+        Still more runs are needed to decide between better, worse and no difference.
+        """
         open_limits = {finding.figure for finding in self.limited if finding.outcome != "pass"}
         limited = {finding.figure for finding in self.limited} - open_limits
         return {
@@ -188,10 +200,10 @@ class ComparedCase:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The cases, those of the reference first; and every run or case that is left out, with the reason.
+    """The cases, those of the reference first.
 
-    `choice` is the choice among the cases, `gate` the findings on the limits of a change; None if
-    not requested.
+    Every run or case that is left out is there with the reason. `choice` is the choice among the
+    cases, `gate` the findings on the limits of a change; None if not requested.
     """
 
     reference: str
@@ -212,10 +224,10 @@ def compare(
     matters_ratio: float = MATTERS_RATIO,
     days: DaysCounted = "current",
 ) -> Comparison:
-    """Return the comparison of all runs with those of `reference`: a device of this name, or else a role.
+    """Return the comparison of all runs with those of `reference`.
 
-    `matters_ratio` is the smallest ratio that counts, `days` selects the current level of each case
-    or all its days.
+    That is a device of this name, or else a role. `matters_ratio` is the smallest ratio that
+    counts, `days` selects the current level of each case or all its days.
 
     Raises:
         UnavailableError: there is no run.
@@ -250,7 +262,10 @@ def in_order(
 
 
 def of_choice(choice: Choice, matters_ratio: float = MATTERS_RATIO) -> Comparison:
-    """Return the comparison of the candidates of a choice with the recommended one, or else with the first."""
+    """Return the comparison of the candidates of a choice with the recommended one.
+
+    Without one it is with the first.
+    """
     best = choice.recommended or choice.candidates[0]
     chosen_as = RECOMMENDED if choice.recommended else "the first"
     rows = [
@@ -268,7 +283,10 @@ def of_choice(choice: Choice, matters_ratio: float = MATTERS_RATIO) -> Compariso
 
 
 def with_choice(comparison: Comparison, choice: Choice) -> Comparison:
-    """Return the comparison with a choice among its cases, by their names; the figure of the choice shows the choice's decision."""
+    """Return the comparison with a choice among its cases, by their names.
+
+    The figure of the choice shows the choice's decision.
+    """
     names = {id(row.case): row.name for row in comparison.rows}
     named_candidates = {
         id(entry): replace(entry, name=names.get(id(entry.case), entry.name))
@@ -304,7 +322,10 @@ def of_summaries(
     unusable: Sequence[LeftOut] = (),
     matters_ratio: float = MATTERS_RATIO,
 ) -> Comparison:
-    """Return the comparison of summarised cases; `belongs` selects those of `reference`, `unusable` is left out already."""
+    """Return the comparison of summarised cases.
+
+    `belongs` selects those of `reference`, `unusable` is left out already.
+    """
     references = [summary for summary in summaries if belongs(summary.key)]
     # A case that is not ranked cannot be a reference either.
     gates = most_precise(references)
@@ -357,12 +378,18 @@ def of_summaries(
 
 
 def comparable(rows: Sequence[ComparedCase]) -> list[list[ComparedCase]]:
-    """Return the rows in groups that may be compared with each other: one model, one set of data, one scenario, one load."""
+    """Return the rows in groups that may be compared with each other.
+
+    A group has one model, one set of data, one scenario and one load.
+    """
     return list(grouped((_group(row.case.key), row) for row in rows).values())
 
 
 def answers_of(comparison: Comparison) -> list[ModeAnswer]:
-    """Return the answers for cases in several power modes or clocks of one board; other runs are not read."""
+    """Return the answers for cases in several power modes or clocks of one board.
+
+    Other runs are not read.
+    """
     of_cases = grouped((without_mode(row.case.key), row) for row in comparison.rows).values()
     return mode_answers(
         run for rows in of_cases if len(rows) > 1 for row in rows for run in row.case.records()
@@ -376,7 +403,10 @@ def _group(key: CaseKey) -> tuple[str, ...]:
 def reference_cases(
     devices: Iterable[str], roles: Iterable[str], reference: str
 ) -> Callable[[CaseKey], bool]:
-    """Return a test for the cases of `reference`; raises ConfigError if it is none of the devices and roles of all runs."""
+    """Return a test for the cases of `reference`.
+
+    Raises ConfigError if it is none of the devices and roles of all runs.
+    """
     devices, roles = sorted(set(devices)), sorted(set(roles))
     if reference in devices:
         return lambda key: key.device == reference
@@ -389,7 +419,10 @@ def reference_cases(
 
 
 def _alone(rows: Sequence[ComparedCase]) -> list[ComparedCase]:
-    """Return the reference's rows without a matching device case; none if there is no device case at all."""
+    """Return the reference's rows without a matching device case.
+
+    There are none if there is no device case at all.
+    """
     device_rows = [row for row in rows if not row.is_reference]
     matched = {id(row.reference) for row in device_rows}
     unmatched = (

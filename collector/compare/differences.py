@@ -1,4 +1,8 @@
-"""The difference of two cases: whether a figure can be compared, the evidence of the runs, and the decisions of one comparison."""
+"""The difference of two cases.
+
+This says whether a figure can be compared, what the evidence of the runs is, and what is decided in
+one comparison.
+"""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
@@ -38,7 +42,10 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def margin_of(name: str, matters_ratio: float) -> float:
-    """Return the smallest difference of a figure that matters: this ratio, for accuracies and shares in points (0..1)."""
+    """Return the smallest difference of a figure that matters.
+
+    It is this ratio, for accuracies and shares in points (0..1).
+    """
     return (
         MATTERS_ACCURACY
         if name == ACCURACY
@@ -59,7 +66,10 @@ def speed_of(case: CaseSummary) -> str:
 
 
 def deciding(case: CaseSummary, reference: CaseSummary) -> list[str]:
-    """Return the names of the compared figures of two cases, the most important first, if both have them."""
+    """Return the names of the compared figures that both cases have.
+
+    The most important comes first.
+    """
     if case.generates and reference.generates:
         names = list(OF_TEXT)
     else:
@@ -146,7 +156,7 @@ def decided(
     matters_ratio: float,
     alpha: float = ALPHA,
 ) -> dict[Key, Decision]:
-    """Return the decisions that are taken together: each on a figure, by its name, of a case against a reference."""
+    """Return the decisions on contrasts that are taken together."""
     evidences = [evidence_of(*contrast) for contrast in contrasts.values()]
     confidences = holm(evidences, alpha)
     return {
@@ -164,7 +174,10 @@ def decided(
 
 
 def energies_rank(case: CaseSummary, reference: CaseSummary) -> bool:
-    """Return whether both have an energy of one scope and provenance: then the two may be ranked together."""
+    """Return whether both have an energy of one scope and provenance.
+
+    Then the two may be ranked together.
+    """
     energy, other = case.energy, reference.energy
     return energy is not None and other is not None and energy.ranks_as == other.ranks_as
 
@@ -181,7 +194,10 @@ def is_one_meter(case: CaseSummary, reference: CaseSummary) -> bool:
 
 
 def _other_work(entry: Figure, case: CaseSummary, reference: CaseSummary) -> str:
-    """Return why a figure cannot be compared, for another load or other generated text; empty if it can."""
+    """Return why a figure cannot be compared, empty if it can.
+
+    The reason is another load or other generated text.
+    """
     if entry.group != "memory" and (why := why_other_load(case.key, reference.key)):
         return why
     if not (case.generates and reference.generates):
@@ -197,7 +213,10 @@ def _other_work(entry: Figure, case: CaseSummary, reference: CaseSummary) -> str
 
 
 def _other_prompts(first: RunRecord, other: RunRecord) -> str:
-    """Return why two runs used different prompts of one file; empty if both used all of them equally often, or the same ones."""
+    """Return why two runs used different prompts of one file.
+
+    It is empty if both used all of them equally often, or the same ones.
+    """
     if (
         first.generation is None
         or other.generation is None
@@ -222,7 +241,10 @@ def _other_prompts(first: RunRecord, other: RunRecord) -> str:
 
 
 def _other_lengths(first: RunRecord, other: RunRecord) -> str:
-    """Return why whole queries of two runs are different work: other lengths of answers; empty if they are about as long."""
+    """Return why whole queries of two runs are different work.
+
+    The lengths of the answers differ; it is empty if they are about as long.
+    """
     if first.generation is None or other.generation is None:
         return ""
     tokens = first.generation.mean_output_tokens, other.generation.mean_output_tokens

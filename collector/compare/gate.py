@@ -1,9 +1,10 @@
-"""The gate of a change: how much figures may get worse, and whether they pass, fail or are inconclusive.
+"""The gate of a change.
 
-A limit passes if the whole interval of the change is within it, fails if the whole interval is
-beyond it, and is inconclusive otherwise. All limits of all cases are decided together (Holm). A
-lost case fails. If a limit is smaller than the smallest difference that matters, it replaces it for
-that change.
+It says how much figures may get worse, and whether they pass, fail or are inconclusive. A limit
+passes if the whole interval of the change is within it, fails if the whole interval is beyond it,
+and is inconclusive otherwise. All limits of all cases are decided together (Holm). A lost case
+fails. If a limit is smaller than the smallest difference that matters, it replaces it for that
+change.
 """
 
 import math
@@ -40,7 +41,9 @@ def with_gate(
     lost: Sequence[tuple[str, str]] = (),
     if_inconclusive: Literal["fail", "pass"] = "fail",
 ) -> Comparison:
-    """Return the comparison with the findings on the limits of a change; the limited changes show the gate's decision.
+    """Return the comparison with the findings on the limits of a change.
+
+    The limited changes show the gate's decision.
 
     Raises ConfigError where `judge` does.
     """
@@ -53,7 +56,9 @@ def with_gate(
 def judge(
     rows: Sequence[ComparedCase], limits: Sequence[GateLimit], lost: Sequence[tuple[str, str]] = ()
 ) -> Gate:
-    """Return the finding on each limit for each compared case, and on the cases (name, reason) that the new side has lost.
+    """Return the finding on each limit for each compared case.
+
+    There are also findings on the cases (name, reason) that the new side has lost.
 
     Raises:
         ConfigError: a limit on speed or energy would be judged across two boards.
@@ -103,7 +108,10 @@ def worst_kept(limit: GateLimit, better: Better, scale: Scale) -> float:
 
 
 def _limit_on_scale(limit: GateLimit, name: str, row: ComparedCase) -> float:
-    """Return the largest change for the worse that a limit allows, on the scale of the evidence; negative if lower is worse."""
+    """Return the largest change for the worse that a limit allows.
+
+    It is on the scale of the evidence, negative if lower is worse.
+    """
     worst = worst_kept(limit, better_of(name, row.case), scale_of(name))
     # A positive value falls by 100% at most.
     return worst if scale_of(name) == "points" else math.log(worst) if worst > 0 else -math.inf
@@ -125,7 +133,10 @@ def _outcome(change: Decision, limit: float) -> GateOutcome:
 
 
 def _refuse_other_boards(rows: Sequence[ComparedCase], limits: Sequence[GateLimit]) -> None:
-    """One board on each side cannot separate a change from the spread of its type: at 2% one pair of seven breaks a limit of 3%."""
+    """Refuse one board on each side, which cannot separate a change from the spread of its type.
+
+    At 2% one pair of seven breaks a limit of 3%.
+    """
     limit = next((limit for limit in limits if limit.figure not in (MEMORY, ACCURACY)), None)
     other = next((row for row in rows if row.case.device != row.reference.device), None)
     if limit is not None and other is not None:

@@ -50,7 +50,10 @@ _SCALES: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class FigureLimit:
-    """A limit of a figure: `value` in the table's unit; for an accuracy `metric` is its title, empty for any."""
+    """A limit of a figure.
+
+    `value` is in the table's unit. For an accuracy `metric` is its title, empty for any.
+    """
 
     figure: Figure
     side: Side
@@ -122,7 +125,10 @@ CONDITIONS: "Mapping[str, Callable[[CaseSummary], object]]" = {
 
 
 def parse_requirements(text: str) -> Requirements:
-    """Return the limits in a text; an empty one has none; raises ConfigError if a name, a sign, a number or a unit is wrong."""
+    """Return the limits in a text, of which an empty one has none.
+
+    Raises ConfigError if a name, a sign, a number or a unit is wrong.
+    """
     figures: list[FigureLimit] = []
     conditions: list[CaseCondition] = []
     for part in filter(None, map(str.strip, text.split(","))):
@@ -184,7 +190,10 @@ def _value(part: str, entry: Figure, text: str) -> float:
 
 
 def parse_gate(text: str) -> list[GateLimit]:
-    """Return the limits of a change; raises ConfigError if a name or a number is wrong, or there is none."""
+    """Return the limits of a change.
+
+    Raises ConfigError if a name or a number is wrong, or there is none.
+    """
     limits = [_gate_limit(part.strip(), text) for part in text.split(",") if part.strip()]
     if not limits:
         raise ConfigError(f"there is no limit in {text!r}: write {GATE_EXAMPLE}")

@@ -1,4 +1,7 @@
-"""The sides of `edgemeter compare` as one comparison: models are measured in turn, results are read."""
+"""The sides of `edgemeter compare` as one comparison.
+
+Models are measured in turn, results are read.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -44,10 +47,11 @@ def measure_sides(
     on_event: OnEvent = ignore,
     report: Callable[[str], None] = ignore,
 ) -> MeasuredSides:
-    """Measure the models among the sides in turn, here or on the boards of the session, and return the comparison in order.
+    """Measure the models among the sides in turn, and return the comparison in order.
 
-    The other sides are runs of one case; its settings apply to the models where `settings` has
-    none. `on_event` receives the events of runs here, `report` notes before the first run.
+    They run here or on the boards of the session. The other sides are runs of one case; its
+    settings apply to the models where `settings` has none. `on_event` receives the events of runs
+    here, `report` notes before the first run.
 
     Raises:
         EdgemeterError: a side or a setting is wrong, or no two sides can be compared.
@@ -73,7 +77,10 @@ def measure_cases(
     report: Callable[[str], None] = ignore,
     left_out: Sequence[LeftOut] = (),
 ) -> MeasuredSides:
-    """Measure the cases among the sides in turn while no other run does on this device; see `measure_sides`."""
+    """Measure the cases among the sides in turn while no other run does on this device.
+
+    See `measure_sides`.
+    """
     if not 2 <= len(sides) <= MOST_SIDES:
         raise ConfigError(
             f"give two sides or more (at most {MOST_SIDES}), not {len(sides)}: "

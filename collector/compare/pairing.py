@@ -1,4 +1,7 @@
-"""Pairing: the reference that a case is compared with, or why there is none; the rules as a table."""
+"""Pairing finds the reference that a case is compared with, or why there is none.
+
+The rules are also given as a table.
+"""
 
 from collections.abc import Sequence
 from operator import attrgetter, ne
@@ -55,12 +58,12 @@ class References:
         self._paired: dict[tuple[object, ...], tuple[CaseSummary, str]] = {}
 
     def pair(self, case: CaseSummary) -> tuple[CaseSummary, str] | str:
-        """Return the reference of `case` and the rule that selected it; or the reason why there is none.
+        """Return the reference of `case` and the rule that selected it.
 
-        The fields that must be equal are in `case_identity.FIELDS`. Among several, the same
-        precision on the same runtime comes first, then the same class of precision, then the
-        highest precision; then the same runtime, ok before disturbed, the fewest marks, the lowest
-        p50.
+        Without one, it is the reason why there is none. The fields that must be equal are in
+        `case_identity.FIELDS`. Among several, the same precision on the same runtime comes first,
+        then the same class of precision, then the highest precision; then the same runtime, ok
+        before disturbed, the fewest marks, the lowest p50.
         """
         shared = likeness(case.key)
         if shared not in self._alike:
@@ -85,7 +88,10 @@ class References:
     def _narrowed(
         self, shared: tuple[object, ...]
     ) -> tuple[Sequence[CaseSummary], IdentityField | None]:
-        """Return the matching references, and None; or those that match up to a field in which none does, and the field."""
+        """Return the matching references, and None.
+
+        Else it is those that match up to a field in which none does, and the field.
+        """
         alike = self._likenesses
         for index, field in enumerate(EQUAL):
             narrowed = [
@@ -137,7 +143,10 @@ def _choice(case: CaseSummary, best: CaseSummary, alike: Sequence[CaseSummary]) 
 
 
 def comparability_rules() -> list[dict[str, str]]:
-    """Return what a case and its reference must share, in the order of the checks, and what happens if they differ."""
+    """Return what a case and its reference must share, and what happens if they differ.
+
+    It is in the order of the checks.
+    """
     classes = "; ".join(
         f"{name} ({', '.join(members)})" for name, members in PRECISION_CLASSES.items()
     )

@@ -1,4 +1,7 @@
-"""The summary of a case: each figure over its runs with its interval, its accuracy and energy, and its machine."""
+"""The summary of a case.
+
+It has each figure over its runs with its interval, its accuracy and energy, and its machine.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -70,10 +73,10 @@ class CaseSurroundings:
 
 
 class CaseSummary:
-    """One case: its usable runs that count, and facts about them, by the names of the table of figures; computed on demand.
+    """One case with its usable runs that count, and facts about them, computed on demand.
 
-    If there are three ok runs, only those count; else all. `segment` is since when its runs count
-    and why, None if all do.
+    The facts have the names of the table of figures. If there are three ok runs, only those count;
+    else all. `segment` is since when its runs count and why, None if all do.
     """
 
     def __init__(
@@ -139,7 +142,10 @@ class CaseSummary:
 
     @cached_property
     def newest(self) -> RunRecord:
-        """The newest record that can be read, for facts that are the same in all runs of the case."""
+        """The newest record that can be read.
+
+        It is for facts that are the same in all runs of the case.
+        """
         return self._record_of(self.runs)
 
     def _record_of(self, runs: CaseRuns) -> RunRecord:
@@ -182,7 +188,10 @@ class CaseSummary:
 
     @property
     def generation(self) -> Generation | None:
-        """The text that the newest run generated, in numbers; None of a model that generates no text."""
+        """The text that the newest run generated, in numbers.
+
+        It is None of a model that generates no text.
+        """
         return self.newest.generation if self.key.generates else None
 
     @property
@@ -280,7 +289,10 @@ class CaseSummary:
 
     @cached_property
     def net_state(self) -> str | None:
-        """Whether its net energy is `resolved` in every run with an energy, or why not; None without any."""
+        """Whether its net energy is `resolved` in every run with an energy, or why not.
+
+        It is None without any.
+        """
         members = self.runs.of_newest_kind("energy")
         lacking = members.part(np.isnan(members.columns["energy_net_mj"]))
         if not len(members):
@@ -384,7 +396,10 @@ def place_of(runs: CaseRuns, index: int) -> RunPlace:
 
 
 def environment(environments: Sequence[Environment], field: str) -> str | None:
-    """Return one field of environments (`board`, `governor`, ...) as text; different values are joined by ` | `."""
+    """Return one field of environments (`board`, `governor`, ...) as text.
+
+    Different values are joined by ` | `.
+    """
     values = [getattr(of_run, field) for of_run in environments]
     texts = [
         ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

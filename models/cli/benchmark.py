@@ -1,4 +1,7 @@
-"""The command `edgemeter benchmark`: one model in every format of this board, with a recommendation."""
+"""The command `edgemeter benchmark`.
+
+It measures one model in every format of this board, with a recommendation.
+"""
 
 from collections.abc import Iterable
 from pathlib import Path

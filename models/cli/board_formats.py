@@ -1,4 +1,7 @@
-"""One model in every format that it can be converted to here, each in its own sandbox: a crash of a converter ends no other."""
+"""One model in every format that it can be converted to here.
+
+Each conversion has its own sandbox, so a crash of a converter ends no other.
+"""
 
 import subprocess
 from collections.abc import Callable
@@ -29,7 +32,10 @@ _LIBRARIES = {"onnx": "onnx", "litert": "ai_edge_quantizer"}
 
 @dataclass(frozen=True, slots=True)
 class FormatRequest:
-    """The model, the folder for the files, and the images to measure int8 ranges on, at most `calibration_images`; see also `confined`."""
+    """The model, the folder for the files, and the images to measure int8 ranges on.
+
+    At most `calibration_images` are used. See also `confined`.
+    """
 
     source: Path
     out: Path
@@ -51,7 +57,10 @@ class BoardFormats:
     reasons: dict[str, str] = field(default_factory=dict)
 
     def candidates(self, source: Path) -> dict[str, tuple[Path, str]]:
-        """Return the source and the files, each with every runtime that reads it, by their names in the table."""
+        """Return the source and the files by their names in the table.
+
+        Each has every runtime that reads it.
+        """
         rows = {}
         for name, path in {source.name: source, **self.written}.items():
             runtime = FORMATS[name].runtime if name in FORMATS else runtime_for(path)
@@ -103,7 +112,10 @@ def convert_all(request: FormatRequest, report: Callable[[str], None]) -> BoardF
 
 
 def _require(goal: ModelFormat, request: FormatRequest, board_formats: BoardFormats) -> None:
-    """Raise UnavailableError if a program, an extra, images or the file to start from are missing."""
+    """Raise UnavailableError if something that the conversion needs is missing.
+
+    That is a program, an extra, images or the file to start from.
+    """
     library = "torch" if goal.base == formats.TORCH else _LIBRARIES.get(goal.runtime)
     if goal.program and not which(goal.program):
         raise UnavailableError(f"needs the program {goal.program}, which is not installed")

@@ -1,4 +1,7 @@
-"""Runs a command of this package again in a sandbox: there, libraries open other people's files, and write only where the user allowed."""
+"""Runs a command of this package again in a sandbox.
+
+There, libraries open other people's files, and write only where the user allowed.
+"""
 
 import shutil
 import subprocess
@@ -26,7 +29,9 @@ PROGRAMS = ("edgetpu_compiler", "trtexec")
 
 
 def run_confined(source: Path, read: Iterable[Path | None], out: Path, *, is_trusted: bool) -> None:
-    """Run this command with the file `source` in a sandbox that may write `out`, and exit with its status.
+    """Run this command in a sandbox that may write `out`, and exit with its status.
+
+    It reads the file `source`.
 
     Returns in the sandbox, and if the command does not have the process to itself (a test, a
     program that calls it). Without a sandbox, only a source that `is_trusted` is converted.
@@ -55,7 +60,9 @@ def confined(
     stdout: int | None = None,
     stderr: int | None = None,
 ) -> Iterator[SandboxProcess]:
-    """Yield `edgemeter WORDS`, running in a sandbox that may read `read` and write the folder `out`; it ends with the block.
+    """Yield `edgemeter WORDS`, running in a sandbox that ends with the block.
+
+    It may read `read` and write the folder `out`.
 
     Raises:
         ConfigError: `out` is a home folder or a parent of one, which would be open as a whole.

@@ -1,4 +1,7 @@
-"""The commands that make a fleet and decide who belongs to it: `fleet init`, `token`, `requests`, `accept`, `revoke`."""
+"""The commands that make a fleet and decide who belongs to it.
+
+They are `fleet init`, `token`, `requests`, `accept` and `revoke`.
+"""
 
 import shlex
 import time

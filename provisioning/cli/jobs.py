@@ -1,4 +1,7 @@
-"""The commands `edgemeter fleet run`, `update` and `jobs`, and the functions shared by all commands that give orders."""
+"""The commands `edgemeter fleet run`, `update` and `jobs`.
+
+The functions that all commands share which give orders are here too.
+"""
 
 import re
 import sys
@@ -409,7 +412,10 @@ def order(
     form: Format,
     with_text: bool = False,
 ) -> None:
-    """Add a job and print its name, or follow it to its end, print the answers, and exit 0 if all executions are done, else 1."""
+    """Add a job and print its name, or follow it to its end.
+
+    At the end it prints the answers, and exits 0 if all executions are done, else 1.
+    """
     with registry.transaction() as statements:
         job = kept.add(statements, new, targets, time.time_ns())
     click.echo(f"job {job}: {new.title!r} on {count(len(targets), 'device')}", err=True)
@@ -420,7 +426,10 @@ def order(
 
 
 def _follow_to_end(registry: Registry, job: str, form: Format, *, with_text: bool) -> NoReturn:
-    """Follow a job until all executions have ended or it was stopped; Ctrl-C leaves it running and prints how to continue."""
+    """Follow a job until all executions have ended or it was stopped.
+
+    Ctrl-C leaves it running and prints how to continue.
+    """
     hint = f"`edgemeter fleet jobs {job}` shows it, --cancel cancels it"
     try:
         executions = job_view.follow_job(registry, job, Console(sys.stderr))
@@ -519,7 +528,10 @@ def _show_jobs(registry: Registry, device: str | None, form: Format, *, with_tex
 
 
 def _print_answers(executions: Sequence[Execution]) -> None:
-    """Print the text that each device answered: a doctor's report as `edgemeter doctor`, other text unchanged."""
+    """Print the text that each device answered.
+
+    A doctor's report is shown as by `edgemeter doctor`, other text unchanged.
+    """
     from edgemeter.agent.doctor import examination
 
     for execution in executions:

@@ -37,7 +37,10 @@ rehearsed_options = options.added(dry_run_option, change_options)
 
 
 def selection_option(purpose: str, otherwise: str | None = None) -> Callable[[_Command], _Command]:
-    """Return a decorator that adds `--on` for the devices; it is required unless there is a default."""
+    """Return a decorator that adds `--on` for the devices.
+
+    It is required unless there is a default.
+    """
     text = (
         f"Devices to {purpose}: a name or tag, all, or KEY=PATTERN (keys: "
         f"{', '.join(selection.KEYS)}), combined by & | !: "

@@ -1,4 +1,7 @@
-"""The commands `edgemeter fleet doctor`, `logs` and `restart`: small jobs whose answers are shown."""
+"""The commands `edgemeter fleet doctor`, `logs` and `restart`.
+
+They are small jobs whose answers are shown.
+"""
 
 import time
 

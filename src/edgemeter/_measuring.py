@@ -1,4 +1,7 @@
-"""`edgemeter.measure` and `edgemeter.compare`: the commands `run` and `compare` as functions; `measure` takes functions too."""
+"""The commands `run` and `compare` as functions `edgemeter.measure` and `edgemeter.compare`.
+
+`measure` takes functions too.
+"""
 
 import io
 import logging
@@ -100,7 +103,9 @@ def measure(
     progress: bool = False,
     **settings: Any,
 ) -> Record:
-    """Measure a model once in its own process, or a function in this process, and return the record of the run.
+    """Measure a model or a function once, and return the record of the run.
+
+    A model is measured in its own process, a function in this one.
 
     Args:
         model: path of the model, or its name in the catalogue; or a function, a PyTorch module, or
@@ -223,7 +228,9 @@ def measured(**options: Any) -> Callable[[Callable[P, T_co]], MeasuredFunction[P
 
 
 def measured(function: Callable[P, T_co] | None = None, /, **options: Any) -> Any:
-    """Measure a function at its first call, which is repeated for that; later calls are not measured.
+    """Measure a function at its first call, which is repeated for that.
+
+    Later calls are not measured.
 
     Args:
         function: the function, where the decorator has no parentheses: `@edgemeter.measured`.
@@ -281,7 +288,9 @@ def compare(
     progress: bool = False,
     **settings: Any,
 ) -> ModelComparison:
-    """Measure models in turn (AB BA BA AB ...) until each is known precisely enough, and compare each with the first.
+    """Measure models in turn until each is known precisely enough, and compare each with the first.
+
+    The order is AB BA BA AB and so on.
 
     Args:
         models: two or more: paths, names in the catalogue, suites (.toml) of one case, or ids of

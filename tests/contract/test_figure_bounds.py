@@ -58,7 +58,7 @@ def full_record():
 
 
 def admitted(text):
-    """Return the records of a message that a collector takes, and the reasons for refusing others."""
+    """Return the records of a message that a collector takes, and why others are refused."""
     group = Admitted(1)
     group.add(Message(TOPIC, text, 1, 1, 1))
     return len(group.arrivals) + len(group.batches), [

@@ -90,7 +90,10 @@ def test_the_trip_of_a_query_passes_twelve_rooms_at_most():
 
 
 def test_the_drawing_shows_the_imports_as_they_are():
-    """The drawing shows the imports of the code; whoever adds one has to draw it again (see above)."""
+    """The drawing shows the imports of the code.
+
+    Whoever adds one has to draw it again (see above).
+    """
     assert DRAWING.read_text() == drawing()
 
 

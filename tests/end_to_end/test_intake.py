@@ -32,7 +32,10 @@ def broker(tmp_path):
 
 @pytest.mark.nightly
 def test_a_flood_is_committed_and_receipted_to_the_last_record(broker, tmp_path):
-    """A flood of far more than one commit, alone and in batches, is receipted to the last record."""
+    """A flood of far more than one commit is receipted to the last record.
+
+    It is alone and in batches.
+    """
     with collecting(broker, tmp_path / "ledger") as collector:
         single = flood.flood(flood.Settings(broker.port, 6000, devices=30))
         batched = flood.flood(flood.Settings(broker.port, 6000, batch=100, devices=3))

@@ -92,7 +92,10 @@ def test_what_was_measured_before_ctrl_c_is_printed_written_and_kept(tmp_path):
     "words", [("run",), ("compare", "--matters", "1%")], ids=lambda words: words[0]
 )
 def test_an_interrupt_at_any_moment_leaves_nothing(tmp_path, words, number):
-    """No process, no temporary folder, no traceback; `python -m tools.chaos.interrupts` does it a thousand times."""
+    """No process, no temporary folder and no traceback is left.
+
+    `python -m tools.chaos.interrupts` does it a thousand times.
+    """
     (tmp_path / "b").mkdir()
     models = [replay_model(tmp_path), replay_model(tmp_path / "b")][: 1 + (words[0] == "compare")]
     for index in range(5):

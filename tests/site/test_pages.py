@@ -122,7 +122,10 @@ def test_a_page_does_what_it_promises(page, environments, tmp_path):
 
 @pytest.mark.parametrize("page", STARTS, ids=name_of)
 def test_the_transcript_of_a_start_has_the_commands_of_its_page(page):
-    """A page that changes is walked again: `python -m tools.walker.walk_pages NAME` writes its transcript."""
+    """A page that changes is walked again.
+
+    `python -m tools.walker.walk_pages NAME` writes its transcript.
+    """
     assert typed_in((TRANSCRIPTS / f"{page.stem}.txt").read_text()) == typed_on(page)
 
 

@@ -190,7 +190,10 @@ def _delays_ms(settings: Settings, sent_s: list[float], receipts: Receipts) -> l
 
 
 def send(settings: Settings) -> Flooded:
-    """Return what a flood took that a process of its own sent, so that publisher and collector do not share an interpreter."""
+    """Return what a flood took that a process of its own sent.
+
+    So publisher and collector do not share an interpreter.
+    """
     command = [sys.executable, "-m", "tools.benchmarks.flood", json.dumps(asdict(settings))]
     finished = subprocess.run(
         command, stdout=subprocess.PIPE, cwd=Path(__file__).resolve().parents[2], check=True

@@ -1,4 +1,7 @@
-"""`python -m tools.chaos --full`: kill, cut, fill and step at random, then count; the last line is JSON."""
+"""Kills, cuts, fills and steps at random, then counts.
+
+Usage: `python -m tools.chaos --full`. The last line is JSON.
+"""
 
 import argparse
 import os

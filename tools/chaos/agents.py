@@ -1,6 +1,6 @@
-"""Some agents in one process, to be killed: `python -m tools.chaos.agents FOLDER BROKER RECORDS RATE DEVICE...`.
+"""Some agents in one process, to be killed.
 
-Usage: `python -m tests.chaos.agents FOLDER BROKER RECORDS RATE DEVICE...`. The outbox and publisher
+Usage: `python -m tools.chaos.agents FOLDER BROKER RECORDS RATE DEVICE...`. The outbox and publisher
 of each device are real. A journal that is not the outbox says which records were meant to be kept
 and which were, so that the judge knows which had to arrive: `i N` before a record is put, `k N`
 once `put` has returned, `r N` that N more were sent again. Started again after a kill it goes on

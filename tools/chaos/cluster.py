@@ -1,6 +1,6 @@
-"""`python -m tools.chaos.cluster`: three broker nodes, three collectors, 200 agents; one node and one collector die while results flow.
+"""Three broker nodes, three collectors and 200 agents, of which one node and one collector die.
 
-`python -m tests.chaos.cluster` ends them while results flow. Each agent knows one node, as behind
+`python -m tools.chaos.cluster` ends them while results flow. Each agent knows one node, as behind
 an address that leads to any: those of the dead node go on at another, through a proxy that then
 leads there. The last line is JSON; status 0 when InfluxDB holds every record exactly once.
 """

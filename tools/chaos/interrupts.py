@@ -1,6 +1,6 @@
-"""Interrupts a command at random moments, and counts what it leaves: python -m tools.chaos.interrupts --count 1000 -- run model.tflite.
+"""Interrupts a command at random moments, and counts what it leaves.
 
-Usage: `python -m tests.chaos.interrupts --count 1000 -- run model.tflite`. Each time the command
+Usage: `python -m tools.chaos.interrupts --count 1000 -- run model.tflite`. Each time the command
 has to end within two seconds with its status, and to leave no process and no temporary folder.
 `--user` runs it as another user, `--cold` without bytecode. Before the command's first line, Python
 itself ends as it likes: with a traceback, by the signal.

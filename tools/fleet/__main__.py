@@ -1,4 +1,7 @@
-"""`python -m tools.fleet --boards 20`: boards join, measure in waves and are updated through kills; the last line is JSON."""
+"""Boards join, measure in waves and are updated through kills.
+
+Usage: `python -m tools.fleet --boards 20`. The last line is JSON.
+"""
 
 import argparse
 import json

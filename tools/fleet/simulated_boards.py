@@ -1,6 +1,6 @@
-"""Simulated boards, many in one process: `python -m tools.fleet.simulated_boards FOLDER FIRST COUNT`, until SIGTERM.
+"""Simulated boards, many in one process, until SIGTERM.
 
-Usage: `python -m tests.fleet.simulated_boards FOLDER FIRST COUNT`. Each has a certificate, a
+Usage: `python -m tools.fleet.simulated_boards FOLDER FIRST COUNT`. Each has a certificate, a
 connection, a journal and a real record for each run; the tokens are in FOLDER/join.
 
 A board joins as a real one does. What its agent does with orders is `agent/jobs/`; here only its

@@ -1,4 +1,7 @@
-"""`python -m tools.fleet.thousand`: simulated boards join through the real service and measure a job in waves; the last line is JSON."""
+"""Simulated boards join through the real service and measure a job in waves.
+
+Usage: `python -m tools.fleet.thousand`. The last line is JSON.
+"""
 
 import argparse
 import json

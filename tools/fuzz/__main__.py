@@ -1,4 +1,7 @@
-"""`python -m tools.fuzz --inputs 10000000`: fuzz the collector's decoder in several processes; the last line is JSON."""
+"""Fuzzes the collector's decoder in several processes.
+
+Usage: `python -m tools.fuzz --inputs 10000000`. The last line is JSON.
+"""
 
 import argparse
 import json

@@ -1,1 +1,4 @@
-"""The pages of docs/reference, made from the code: `python -m tools.reference` writes them, tests/docs/test_reference.py compares."""
+"""The pages of docs/reference, made from the code.
+
+`python -m tools.reference` writes them, tests/docs/test_reference.py compares.
+"""

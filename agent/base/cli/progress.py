@@ -47,9 +47,10 @@ def passing_note(text: str) -> Iterator[None]:
 
 @contextmanager
 def progress_bar(of: Literal["steps", "bytes"] = "steps") -> Iterator[Tell]:
-    """Yield a progress bar of steps, or of bytes of a file, on standard error; it is invisible unless that is a terminal.
+    """Yield a progress bar of steps, or of bytes of a file, on standard error.
 
-    The bar has its own file descriptor: while a converter is at work, its output is redirected.
+    It is invisible unless that is a terminal. The bar has its own file descriptor: while a
+    converter is at work, its output is redirected.
     """
     if not sys.stderr.isatty() or is_quiet():
         yield no_progress

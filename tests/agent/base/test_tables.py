@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.agent.base.cli.tables`: what devices sent stays text in Markdown, and a row in CSV."""
+"""Facts about `edgemeter.agent.base.cli.tables`.
+
+What devices sent stays text in Markdown, and a row in CSV.
+"""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""Facts about `edgemeter.agent.energy.power_log`: logs as others have them, each of 2, 4 and 2 W half a second apart, which are 3 J."""
+"""Facts about `edgemeter.agent.energy.power_log`, with logs as others have them.
+
+Each is of 2, 4 and 2 W half a second apart, which are 3 J.
+"""
 
 import re
 

@@ -237,7 +237,10 @@ def test_a_wrong_catalogue_is_reported_with_the_key(home):
 
 
 def test_a_catalogue_is_read_back_as_it_was_written(tmp_path):
-    """All our entries, odd characters and inputs that are no picture survive writing and reading."""
+    """All our entries survive writing and reading.
+
+    So do odd characters and inputs that are no picture.
+    """
     odd = make_entry("odd", "http://mine.example/m", source='"quotes" \\ back\n\ttab \x7f é 猫 🐈')
     words = {"classes": 2, "labels": ["yes", "no"]}
     heard = make_entry(

@@ -262,7 +262,10 @@ BOARD = BoardFacts(
 @pytest.mark.services
 @pytest.mark.usefixtures("index")
 def test_a_board_of_another_kind_gets_the_wheels_of_its_own():
-    """Wheels of this machine are not sent to a board of another kind; the message says what to get."""
+    """Wheels of this machine are not sent to a board of another kind.
+
+    The message says what to get.
+    """
     other = replace(BOARD, arch="aarch64" if TARGET.arch == "x86_64" else "x86_64")
     with pytest.raises(
         ConfigError, match=f"no wheels for .*{other.arch}, Python {TARGET.python_text}"

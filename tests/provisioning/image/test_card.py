@@ -169,7 +169,10 @@ def test_garbage_is_refused(tmp_path, fleet):
 
 
 def test_a_missing_program_is_named_with_its_package(tmp_path, fleet, monkeypatch):
-    """An image needs mtools, whose package is named if it is missing; a mounted folder needs none."""
+    """An image needs mtools, whose package is named if it is missing.
+
+    A mounted folder needs none.
+    """
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "card.img").write_bytes(bytes(1000))
     refused(

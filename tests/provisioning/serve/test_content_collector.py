@@ -17,7 +17,10 @@ from edgemeter.provisioning.serve.content_store import (
 
 
 def test_what_an_open_job_or_a_release_names_is_kept(tmp_path):
-    """Contents that only ended jobs name are removed, but no young ones, and none before the hour."""
+    """Contents that only ended jobs name are removed.
+
+    Young ones are not, and none is before the hour.
+    """
     folder = FleetFolder(tmp_path)
     store = ContentStore(folder.content)
     referenced, gone = {}, {}

@@ -1,4 +1,7 @@
-"""Boards on this machine with real agents, through kills of whatever runs; `python -m tools.fleet` is the long one."""
+"""Boards on this machine with real agents, through kills of whatever runs.
+
+`python -m tools.fleet` is the long one.
+"""
 
 import subprocess
 import sys
