@@ -44,9 +44,10 @@ OF_THE_AGENT = {
     },
     # `edgemeter benchmark` measures what it converted, as `compare` does.
     "models": {
-        "cli.case_options", "cli.session_options", "measuring.suites", "power.detect", "session.checks",
-        "datasets.dataset", "sandbox.run_grant", "engine.inspection", "recognition.recognise", "runtimes",
-        "runtimes.noise", "runtimes.pytorch", "sandbox.bubblewrap", "tasks", "vision.preprocess",
+        "cli.case_options", "cli.session_options", "measuring.suites", "power.detect",
+        "session.checks", "datasets.dataset", "sandbox.run_grant", "engine.inspection",
+        "recognition.recognise", "runtimes", "runtimes.noise", "runtimes.pytorch",
+        "sandbox.bubblewrap", "tasks", "vision.preprocess",
     },
     "provisioning": {
         "measuring.settings",
@@ -56,7 +57,9 @@ OF_THE_AGENT = {
 }  # fmt: skip
 # Files that reach another package by name, and why: none of them can import it.
 BY_NAME = {
-    "agent/base/model_names.py": "a model may be named where the package `models` is not needed otherwise",
+    "agent/base/model_names.py": (
+        "a model may be named where the package `models` is not needed otherwise"
+    ),
     "agent/measuring/elsewhere.py": "`--on` measures on boards as the fleet reaches them",
     "agent/cli/config.py": "`edgemeter config rules` shows the agent's rules and the collector's",
     "agent/cli/main.py": "`edgemeter` is one command of four packages",

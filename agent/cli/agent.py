@@ -216,7 +216,8 @@ def up(broker: str | None, device: str | None, fleet: str | None, **options: Any
             "edgemeter.agent.daemon",
             msgspec.json.encode(daemon).decode(),
         ]
-        os.execve(sys.executable, command, {"MALLOC_ARENA_MAX": "1", **os.environ})  # noqa: S606 - our own module
+        # The command is a module of ours.
+        os.execve(sys.executable, command, {"MALLOC_ARENA_MAX": "1", **os.environ})  # noqa: S606
 
 
 @agent.command()
@@ -227,7 +228,8 @@ def up(broker: str | None, device: str | None, fleet: str | None, **options: Any
     help="Data folder of the agent. Default: $EDGEMETER_HOME.",
 )
 @click.option(
-    "--config", type=click.Path(path_type=Path, dir_okay=False), default="/etc/edgemeter/config.toml", show_default=True,
+    "--config", type=click.Path(path_type=Path, dir_okay=False),
+    default="/etc/edgemeter/config.toml", show_default=True,
     help="Configuration file to write.",
 )  # fmt: skip
 @click.option(

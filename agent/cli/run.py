@@ -28,8 +28,9 @@ from edgemeter.agent.measuring.settings import IF_NO_BROKER
 
 # The options that `edgemeter run --help` shows; `--help-all` shows all.
 COMMON = {
-    "data", "annotations", "runtime", "backend", "task", "threads", "subset", "scenario", "batch", "rate_per_s", "mode", "repeats",
-    "precision_ratio", "time_s", "prompt_tokens", "output_tokens", "power", "on", "broker", "output", "wide", "quiet", "form",
+    "data", "annotations", "runtime", "backend", "task", "threads", "subset", "scenario", "batch",
+    "rate_per_s", "mode", "repeats", "precision_ratio", "time_s", "prompt_tokens", "output_tokens",
+    "power", "on", "broker", "output", "wide", "quiet", "form",
 }  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """Energy per inference from the readings around a run, or the reason why they give none.
 
 - Gross: the energy of the queries, without the gaps between them.
-- Net: gross minus idle power over the same time. Idle power is the mean of the idle stretches before
-  and after the queries (`block.py`).
+- Net: gross minus idle power over the same time. Idle power is the mean of the idle stretches
+  before and after the queries (`block.py`).
 - A net energy that is not above its uncertainty (`_unresolved_mj`) is not given.
 """
 

@@ -43,8 +43,9 @@ from edgemeter.agent.session.run_plan import PRECISION_RATIO, further_runs, prec
 from edgemeter.agent.verdict.words import assumed_scatter, verdict_lines
 
 TITLES = {
-    "onnx": "ONNX Runtime", "litert": "LiteRT", "edgetpu": "Edge TPU", "openvino": "OpenVINO", "executorch": "ExecuTorch",
-    "pytorch": "PyTorch", "tensorrt": "TensorRT", "hailo": "HailoRT", "llama": "llama.cpp", "python": "Python",
+    "onnx": "ONNX Runtime", "litert": "LiteRT", "edgetpu": "Edge TPU", "openvino": "OpenVINO",
+    "executorch": "ExecuTorch", "pytorch": "PyTorch", "tensorrt": "TensorRT", "hailo": "HailoRT",
+    "llama": "llama.cpp", "python": "Python",
 }  # fmt: skip
 SLOW_DOWN = "together_slow_down_ratio"
 Row = tuple[str, str, str]  # Subject of the line, its figure, further figures.

@@ -89,7 +89,8 @@ class SessionProgress:
         if self._live is None or self._begun_s is None:
             return
         passed_s, width = self._clock() - self._begun_s, self._console.width
-        times = f"{duration(passed_s)}{f' of about {duration(self._planned_s)}' if self._planned_s else ''}"
+        planned = f" of about {duration(self._planned_s)}" if self._planned_s else ""
+        times = f"{duration(passed_s)}{planned}"
         bar_text = bar(
             passed_s / self._planned_s if self._planned_s else 0.0, max(1, width // BAR_SHARE)
         )

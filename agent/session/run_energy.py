@@ -60,7 +60,8 @@ def energy_of_run(
 
 def energy_run_of(run: AnyRun, windows: RunWindows, environment: Environment) -> "EnergyRun":
     """Return the measured work of a run with its windows."""
-    from edgemeter.agent.energy import per_inference, queries  # noqa: PLC0415 - NumPy, which a run without sensors does not need
+    # They need NumPy, which a run without sensors does not.
+    from edgemeter.agent.energy import per_inference, queries  # noqa: PLC0415
 
     return per_inference.EnergyRun(
         windows.timed,

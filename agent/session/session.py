@@ -198,7 +198,8 @@ def run_job(run: PlannedRun, sensors: Mapping[str, PowerSensor]) -> job.RunJob:
     """Return the job for the process of a run."""
     case, energy_from_s = run.case, 0.0
     if descriptions := described(sensors).values():
-        from edgemeter.agent.energy.refusals import shortest_window_s  # noqa: PLC0415 - NumPy, which a run without sensors does not need
+        # It needs NumPy, which a run without sensors does not.
+        from edgemeter.agent.energy.refusals import shortest_window_s  # noqa: PLC0415
 
         energy_from_s = min(map(shortest_window_s, descriptions))
     return job.RunJob(
@@ -249,7 +250,8 @@ def record_of(
     )
     curve = None
     if run.case.mode == "sustained" or measured.is_long_schedule:
-        from edgemeter.agent.session.sustained import sustained_of  # noqa: PLC0415 - NumPy, which other runs do not need
+        # It needs NumPy, which other runs do not.
+        from edgemeter.agent.session.sustained import sustained_of  # noqa: PLC0415
 
         curve = sustained_of(measured, measured.timed, observation.timed_conditions, traces)
     return run_record.run_record(

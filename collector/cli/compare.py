@@ -47,8 +47,9 @@ OPTIONS = tuple(key for key in CASE_OPTIONS if key not in {"name", "sha256", "pr
 MEASURING = (*OPTIONS, "power", "on", "device", "fleet")
 # The options that `edgemeter compare --help` shows; `--help-all` shows all.
 COMMON = {
-    "data", "annotations", "runtime", "backend", "threads", "subset", "mode", "repeats", "precision_ratio", "time_s", "power", "on",
-    "reference", "required", "cheapest", "fail_on", "inconclusive", "matters", "stores", "quiet", "form",
+    "data", "annotations", "runtime", "backend", "threads", "subset", "mode", "repeats",
+    "precision_ratio", "time_s", "power", "on", "reference", "required", "cheapest", "fail_on",
+    "inconclusive", "matters", "stores", "quiet", "form",
 }  # fmt: skip
 
 

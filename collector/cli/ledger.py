@@ -63,14 +63,19 @@ def devices(ledger: LedgerPlace | None, *, form: Format) -> None:
         return
     # On a narrow terminal, the identity of devices and what to look at stay.
     columns_by_rank = (
-        ("fleet", "fleet", 1), ("device", "device", 0), ("state", "state", 0), ("since", "since", 4), ("board", "board", 3),
-        ("agent", "agent", 3), ("records", "records", 2), ("missing", "missing", 0), ("last record", "last_record", 2),
+        ("fleet", "fleet", 1), ("device", "device", 0), ("state", "state", 0),
+        ("since", "since", 4), ("board", "board", 3), ("agent", "agent", 3),
+        ("records", "records", 2), ("missing", "missing", 0), ("last record", "last_record", 2),
         ("needs attention", "look_at", 0),
     )  # fmt: skip
     columns = [
         TableColumn(
-            heading, ["" if row[name] is None else number_text.printable(str(row[name])) for row in documents], "left", rank,
-            always=True, narrowed="folds" if name == "look_at" else "",
+            heading,
+            [
+                "" if row[name] is None else number_text.printable(str(row[name]))
+                for row in documents
+            ],
+            "left", rank, always=True, narrowed="folds" if name == "look_at" else "",
         )
         for heading, name, rank in columns_by_rank
     ]  # fmt: skip
@@ -89,8 +94,10 @@ def _devices_document(
 ) -> dict[str, object]:
     birth, health = (reported.birth, reported.health) if reported else (None, None)
     measuring = activity and {
-        **msgspec.to_builtins(activity.measuring), "reported": number_text.iso_stamp(activity.received_ns), "is_stale": activity.is_stale,
-    }  # fmt: skip
+        **msgspec.to_builtins(activity.measuring),
+        "reported": number_text.iso_stamp(activity.received_ns),
+        "is_stale": activity.is_stale,
+    }
     return {
         "fleet": name[0],
         "device": name[1],
@@ -251,7 +258,8 @@ def status(ledger: LedgerPlace | None, *, form: Format) -> None:
         times = f", {message.times} times" if message.times > 1 else ""
         click.echo(
             number_text.printable(
-                f"    {number_text.iso_stamp(message.last_ns)} {message.topic}{times}: {message.reason}"
+                f"    {number_text.iso_stamp(message.last_ns)} {message.topic}{times}: "
+                f"{message.reason}"
             )
         )
     if len(rejected) > REJECTED_SHOWN:

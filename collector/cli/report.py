@@ -173,9 +173,8 @@ def _write_table(
                     part.replace(output)
                 finally:
                     part.unlink(missing_ok=True)
-    note(
-        f"{number_text.count(count, 'run')}{'' if output.lower().endswith('.json') else f', {len(run_columns)} columns'}"
-    )
+    columns_text = "" if output.lower().endswith(".json") else f", {len(run_columns)} columns"
+    note(f"{number_text.count(count, 'run')}{columns_text}")
 
 
 def _write_document(runs: Iterable[RunRecord], file: TextIO) -> int:

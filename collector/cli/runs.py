@@ -280,9 +280,8 @@ def delete(
             numbers = history.withdraw(record.id, "deleted", _author(), reason)
             elsewhere = _elsewhere(ledger, record.id, "delete", numbers)
             is_waiting = is_own and withdraw(settings.home() / OUTBOX, numbers)
-            note(
-                f"deleted {short_id(record.id)}{'; it was not delivered yet, and will not be' if is_waiting else elsewhere}"
-            )
+            delivery = "; it was not delivered yet, and will not be" if is_waiting else elsewhere
+            note(f"deleted {short_id(record.id)}{delivery}")
 
 
 def _chosen(history: LedgerRuns, run_ids: Sequence[str]) -> list[str]:

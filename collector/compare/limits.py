@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from operator import attrgetter
 from typing import TYPE_CHECKING, Literal
 
 from edgemeter.agent.base.errors import ConfigError
@@ -64,7 +65,8 @@ class FigureLimit:
     def text(self) -> str:
         """The limit as written: `p99<=33ms`."""
         name = self.metric.lower() or self.figure.title
-        return f"{name}{'<=' if self.side == 'at most' else '>='}{plain_digits(self.value, 12)}{self.figure.unit}"
+        sign = "<=" if self.side == "at most" else ">="
+        return f"{name}{sign}{plain_digits(self.value, 12)}{self.figure.unit}"
 
     def is_kept(self, value: float) -> bool:
         return value <= self.value if self.side == "at most" else value >= self.value
@@ -119,7 +121,7 @@ class GateLimit:
 # The conditions by name: fields of the case's identity and of its environment.
 CONDITIONS: "Mapping[str, Callable[[CaseSummary], object]]" = {
     "board": lambda case: case.around.environment["board"],
-    **{name.replace("_", "-"): lambda case, name=name: getattr(case.key, name) for name in FIELD},  # type: ignore[misc]
+    **{name.replace("_", "-"): attrgetter(f"key.{name}") for name in FIELD},
     "scope": lambda case: case.energy.scope if case.energy else None,
 }
 

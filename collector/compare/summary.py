@@ -250,8 +250,8 @@ class CaseSummary:
             )
 
         return value if value is None else AccuracySummary(
-            measure.metric, value, measure.images, measure.dataset_sha256, low, high, measure.better, measure.normalisation, self.store,
-            run_id, row, read,
+            measure.metric, value, measure.images, measure.dataset_sha256, low, high,
+            measure.better, measure.normalisation, self.store, run_id, row, read,
         )  # fmt: skip
 
     @cached_property

@@ -54,7 +54,8 @@ def open_ledger(address: LedgerPlace, access: "Access" = "write") -> "Ledger":
         from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger  # noqa: PLC0415
 
         return SqliteLedger(address, access)
-    from edgemeter.collector.ledgers.postgres_ledger import PostgresLedger  # noqa: PLC0415 - most ledgers are files
+    # Most ledgers are files.
+    from edgemeter.collector.ledgers.postgres_ledger import PostgresLedger  # noqa: PLC0415
 
     return PostgresLedger(address, access)
 
@@ -65,7 +66,7 @@ def ledger_version(address: LedgerPlace) -> str:
     It raises UnavailableError if the server does not answer.
     """
     if not isinstance(address, Path):
-        from edgemeter.collector.ledgers.postgres_ledger import PostgresLedger  # noqa: PLC0415 - as above
+        from edgemeter.collector.ledgers.postgres_ledger import PostgresLedger  # noqa: PLC0415
 
         with PostgresLedger(address, "read") as ledger:
             return ledger.version()

@@ -165,7 +165,8 @@ def open_watch(ledger: LedgerPlace, access: sqlite_file.Access = "write") -> Wat
     """
     if isinstance(ledger, Path):
         return WatchFile(watch_file_beside(str(ledger)), access)
-    from edgemeter.collector.ledgers.postgres_ledger import PostgresWatch  # noqa: PLC0415 - most ledgers are files
+    # Most ledgers are files.
+    from edgemeter.collector.ledgers.postgres_ledger import PostgresWatch  # noqa: PLC0415
 
     return PostgresWatch(ledger, access)
 

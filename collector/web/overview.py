@@ -163,8 +163,8 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         else ""
     )
     lead = (
-        f"{number_text.count(totals['runs'], 'run')} of {number_text.count(len(every_case), 'case')} on "
-        f"{listed(boards)};"
+        f"{number_text.count(totals['runs'], 'run')} of "
+        f"{number_text.count(len(every_case), 'case')} on {listed(boards)};"
         f" {totals['usable']:,} of the runs may be compared. The newest is of "
         f"{number_text.stamp(newest.newest_ns)} UTC.{simulated}"
     )

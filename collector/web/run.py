@@ -86,8 +86,8 @@ def run_view(
     )
     p50 = number_text.significant(record.latency.p50_ms)
     lead = (
-        f"{number_text.stamp(record.started_at_ns)} UTC: p50 {p50} ms over {record.latency.count:,} "
-        f"queries, {verdict.state}.{label}"
+        f"{number_text.stamp(record.started_at_ns)} UTC: p50 {p50} ms over "
+        f"{record.latency.count:,} queries, {verdict.state}.{label}"
     )
     return View(f"Run {record.id}", body, lead, _tables(record))
 

@@ -91,7 +91,8 @@ def device_sheet(line: DeviceOverview, now_ns: int) -> list[str]:
         "Tags": joined(*device.tags),
         "Presence": line.since_ns
         and (
-            f"{line.state} since {number_text.stamp(line.since_ns)} UTC ({age(now_ns - line.since_ns)})"
+            f"{line.state} since {number_text.stamp(line.since_ns)} UTC "
+            f"({age(now_ns - line.since_ns)})"
         ),
         "Job": job and joined(job.job, job.state, job.doing or job.reason),
         "Measuring": line.heard.measuring
