@@ -149,8 +149,9 @@ def sensor_class(name: str) -> type[PowerSensor]:
         ConfigError: no sensor has that name, or `FILE.py:NAME` is none.
         UnavailableError: it is another package's or in a file, and cannot be imported.
     """
-    in_file = plugin_class("power sensor", name, PowerSensor)
-    sensor: type[PowerSensor] = in_file or find_plugin("power sensor", SENSORS, name, ENTRY_POINTS)
+    sensor: type[PowerSensor] = plugin_class("power sensor", name, PowerSensor) or find_plugin(
+        "power sensor", SENSORS, name, ENTRY_POINTS
+    )
     return sensor
 
 
@@ -215,13 +216,16 @@ class ConfiguredSensor(PowerSensor):
     def describe(self) -> Description:
         """Return the driver's description with the user's settings; the id names the gain."""
         description = self._sensor.describe()
-        names = ("resolution_w", "resolution_mj", "offset_u_w")
-        steps = {name: step for name in names if (step := getattr(description, name)) is not None}
+        steps = {
+            name: abs(self._gain) * step
+            for name in ("resolution_w", "resolution_mj", "offset_u_w")
+            if (step := getattr(description, name)) is not None
+        }
         return replace(
             description,
             id=description.id if self._gain == 1 else f"{description.id}*{self._gain:g}",
             warnings=(*description.warnings, *self._warnings),
-            **{name: abs(self._gain) * step for name, step in steps.items()},
+            **steps,
             **self._overrides,
         )
 
@@ -301,10 +305,10 @@ def example(name: str) -> str:
 def defaults(name: str) -> Mapping[str, str]:
     """Return the keys of its table with their defaults; an empty text means no default."""
     parameters = inspect.signature(sensor_class(name)).parameters
-    keys = [key for key in settings_of(name) if key in parameters]
     return {
         key: ""
         if parameters[key].default in (None, inspect.Parameter.empty)
         else str(parameters[key].default)
-        for key in keys
+        for key in settings_of(name)
+        if key in parameters
     }

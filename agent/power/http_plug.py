@@ -68,12 +68,13 @@ def login(challenge: str, who: str, user: str, password: Callable[[], str]) -> C
         passwords = urllib.request.HTTPPasswordMgr()
         passwords.add_password(challenged["realm"], _DEVICE, user, password())
         digest = Digest(passwords)
-
-        def authorised(path: str) -> str:
-            request = urllib.request.Request(_DEVICE + path)  # noqa: S310 - not opened
-            return f"Digest {digest.get_authorization(request, challenged)}"
-
-        return authorised
+        return lambda path: (
+            "Digest "
+            + digest.get_authorization(
+                urllib.request.Request(_DEVICE + path),  # noqa: S310 - not opened
+                challenged,
+            )
+        )
     if challenge.lower().startswith("basic"):
         token = base64.b64encode(f"{user}:{password()}".encode()).decode()
         return lambda _: f"Basic {token}"
@@ -138,9 +139,10 @@ class HttpPlug(ABC):
     def read(self) -> Reading:
         begin = self._clock()
         channels = self._chosen(self._fetched())
-        rails = tuple(Rail(name, power_w) for name, power_w in channels.items())
         return Reading(
-            taken_ns=(begin + self._clock()) // 2, power_w=sum(channels.values()), rails=rails
+            taken_ns=(begin + self._clock()) // 2,
+            power_w=sum(channels.values()),
+            rails=tuple(Rail(name, power_w) for name, power_w in channels.items()),
         )
 
     def close(self) -> None:

@@ -264,12 +264,8 @@ class Hwmon(LocatedSensor[HwmonChannel]):
         meant = [
             channel
             for channel in channels
-            if not self._device or channel.chip.answers_to(self._device)
-        ]
-        meant = [
-            channel
-            for channel in meant
-            if not self._channel or self._channel in {channel.id, channel.name}
+            if (not self._device or channel.chip.answers_to(self._device))
+            and (not self._channel or self._channel in {channel.id, channel.name})
         ]
         ranks = [
             (channel.facts is UNKNOWN, WIDEST_FIRST.index(channel.facts.scope)) for channel in meant
@@ -326,12 +322,12 @@ def _channels(chip: HwmonChip, confirmed_ohm: float | None) -> list[HwmonChannel
     shunt_uohm = chip.number("shunt_resistor") if chip.has("shunt_resistor") else in_tree_uohm
     shunt_ohm = shunt_uohm / 1e6 if shunt_uohm else DRIVER_SHUNT_OHM
     is_default = shunt_ohm == DRIVER_SHUNT_OHM and confirmed_ohm is None and in_tree_uohm is None
-    ratio = shunt_ohm / (confirmed_ohm or shunt_ohm)
+
     return [
         replace(
             channel,
             step_ma=facts.shunt_step_uv / shunt_ohm / 1000,
-            shunt_ratio=ratio,
+            shunt_ratio=shunt_ohm / (confirmed_ohm or shunt_ohm),
             is_default_shunt=is_default,
         )
     ]

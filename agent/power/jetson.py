@@ -122,9 +122,10 @@ class JetsonSensor(LocatedSensor[JetsonMonitors]):
         rails = tuple(
             Rail(channel.label, _shown_w(channel, monitors.board)) for channel in monitors.channels
         )
-        taken_ns = (begin + self._clock()) // 2
         return Reading(
-            taken_ns=taken_ns, power_w=jetson_rails.total_w(monitors.board, rails), rails=rails
+            taken_ns=(begin + self._clock()) // 2,
+            power_w=jetson_rails.total_w(monitors.board, rails),
+            rails=rails,
         )
 
     def _monitors(
@@ -140,8 +141,9 @@ class JetsonSensor(LocatedSensor[JetsonMonitors]):
         Raises:
             UnavailableError: they make no total that we know, or a rail of it is there twice.
         """
-        labels = [channel.label for channel in channels]
-        board = jetson_rails.board_of(labels, jetson_rails.device_tree_names(self._root))
+        board = jetson_rails.board_of(
+            [channel.label for channel in channels], jetson_rails.device_tree_names(self._root)
+        )
         for rail in board.total:
             places = [
                 str(channel.factors[0].path.parent) for channel in channels if channel.label == rail
@@ -194,10 +196,9 @@ def ina3221_channels(chips: Sequence[Path]) -> list[JetsonChannel]:
                 factors = NumberFile(voltage), NumberFile(chip / f"curr{number}_input")
                 disabled_by = enable if optional_number(enable) == 0 else None
                 shunt_uohm = optional_number(chip / f"shunt{number}_resistor")
-                name = label or f"{chip.name} in{number}"
                 channels.append(
                     JetsonChannel(
-                        name,
+                        label or f"{chip.name} in{number}",
                         factors,
                         voltage_mv=voltage,
                         shunt_uohm=shunt_uohm,
@@ -209,7 +210,6 @@ def ina3221_channels(chips: Sequence[Path]) -> list[JetsonChannel]:
 
 def is_thor(root: Path, channels: Sequence[JetsonChannel]) -> bool:
     """Return whether this is a Jetson Thor, by a rail that no other has or by the device tree."""
-    has_rail = any(channel.label == "VDD_CPU_SOC_MSS" for channel in channels)
-    return has_rail or any(
+    return any(channel.label == "VDD_CPU_SOC_MSS" for channel in channels) or any(
         word in jetson_rails.device_tree_names(root) for word in jetson_rails.THOR.words
     )

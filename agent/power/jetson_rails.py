@@ -219,10 +219,11 @@ def _doubts(board: JetsonBoard, rails: Sequence[Rail]) -> list[str]:
     if not parts or parts_w <= whole_w * PARTS_RATIO:
         return []
     parts_text = ", ".join(f"{name} {power_w:.2f} W" for name, power_w in parts.items())
-    doubt = (
-        f"the rails inside {'+'.join(board.total)} draw more than it does ({parts_text}; the "
-        f"whole {whole_w:.2f} W): "
-        "the device tree may name the rails in another order than the board has them; compare "
-        "with a meter at the input"
-    )
-    return [doubt]
+    return [
+        (
+            f"the rails inside {'+'.join(board.total)} draw more than it does ({parts_text}; the "
+            f"whole {whole_w:.2f} W): "
+            "the device tree may name the rails in another order than the board has them; compare "
+            "with a meter at the input"
+        )
+    ]

@@ -59,14 +59,13 @@ class Joulescope:
     def read(self) -> Reading:
         """Return the energy since the instrument began, and the power of the last half second."""
         self._open()
-        if self._newest is None and not self._came.wait(TIMEOUT_S):
+        if self._newest is None:
+            self._came.wait(TIMEOUT_S)
+        if (newest := self._newest) is None:
             raise TransientError(
                 f"Joulescope {self._device} published nothing for {TIMEOUT_S:.0f} s: plug "
                 "it in again"
             )
-        newest = self._newest
-        if newest is None:
-            raise TransientError(f"Joulescope {self._device} gave no number")
         return newest
 
     def close(self) -> None:
@@ -79,8 +78,12 @@ class Joulescope:
     def _open(self) -> None:
         if self._driver is not None:
             return
-        need = "a Joulescope is read by its maker's library"
-        driver = import_extra("pyjoulescope_driver", "joulescope", need, AbsentError).Driver()
+        driver = import_extra(
+            "pyjoulescope_driver",
+            "joulescope",
+            "a Joulescope is read by its maker's library",
+            AbsentError,
+        ).Driver()
         try:
             self._device = self._choose(driver.device_paths())
             driver.open(self._device)

@@ -59,12 +59,10 @@ class Jtop:
         """Return which board's total it is, and the service's interval."""
         rails = self._power()
         board = jetson_rails.board_of(list(rails), jetson_rails.device_tree_names(self._root))
-        volts = {
-            name: rails[name].volt for name in board.total if board.usual_step_w(name) is not None
-        }
         steps_w = {
-            name: jetson_rails.SHUNT_STEP_UV / board.shunt_uohm * volt / 1000 if volt else None
-            for name, volt in volts.items()
+            name: jetson_rails.SHUNT_STEP_UV / board.shunt_uohm * volt / 1000
+            for name in board.total
+            if board.usual_step_w(name) is not None and (volt := rails[name].volt)
         }
         warnings = [
             f"rail {name!r} is offline and not needed for the total"
@@ -86,10 +84,8 @@ class Jtop:
         rails = self._power()
         taken_ns = time.monotonic_ns()
         board = jetson_rails.board_of(list(rails), jetson_rails.device_tree_names(self._root))
-        rail_powers = _shown(rails)
-        return Reading(
-            taken_ns=taken_ns, power_w=jetson_rails.total_w(board, rail_powers), rails=rail_powers
-        )
+        shown = _shown(rails)
+        return Reading(taken_ns=taken_ns, power_w=jetson_rails.total_w(board, shown), rails=shown)
 
     def close(self) -> None:
         client, self._client = self._client, None

@@ -70,11 +70,10 @@ class Nvml(PowerSensor):
             raise AbsentError(f"no NVIDIA driver answers ({error})") from error
         self._library = library
         try:
-            by_uuid = not self._gpu.isdecimal()
             self._handle = (
-                library.nvmlDeviceGetHandleByUUID(self._gpu)
-                if by_uuid
-                else library.nvmlDeviceGetHandleByIndex(int(self._gpu))
+                library.nvmlDeviceGetHandleByIndex(int(self._gpu))
+                if self._gpu.isdecimal()
+                else library.nvmlDeviceGetHandleByUUID(self._gpu)
             )
             self._description = self._described()
         except library.NVMLError as error:

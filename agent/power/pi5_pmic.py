@@ -94,8 +94,11 @@ class Pi5Pmic(PowerSensor):
             name: plausible_power_w(current_a * voltages_v[name], HIGHEST_W, f"rail {name!r}")
             for name, current_a in currents_a.items()
         }
-        rails = tuple(Rail(name, power_w) for name, power_w in powers_w.items())
-        return Reading(taken_ns=taken_ns, power_w=sum(powers_w.values()), rails=rails)
+        return Reading(
+            taken_ns=taken_ns,
+            power_w=sum(powers_w.values()),
+            rails=tuple(Rail(name, power_w) for name, power_w in powers_w.items()),
+        )
 
     def _values(self) -> tuple[Mapping[str, float], Mapping[str, float]]:
         """Return current and voltage of each rail, A and V."""

@@ -92,9 +92,10 @@ class Rapl(LocatedSensor[list[_Zone]]):
         zones = self._parts()
         begin = self._clock()
         energy_uj = sum(self._count(zone) for zone in zones)
-        rails = tuple(Rail(zone.name, None) for zone in zones)
         return Reading(
-            taken_ns=(begin + self._clock()) // 2, energy_mj=energy_uj / 1000, rails=rails
+            taken_ns=(begin + self._clock()) // 2,
+            energy_mj=energy_uj / 1000,
+            rails=tuple(Rail(zone.name, None) for zone in zones),
         )
 
     def _find(self) -> list[_Zone]:

@@ -61,10 +61,9 @@ class ReplaySensor:
 
     def describe(self) -> Description:
         recording = self._read()
-        scope = self._known_scope(recording)
         return Description(
             id=f"replay:{recording.id or Path(self._path).name}",
-            scope=scope,
+            scope=self._known_scope(recording),
             excludes=recording.excludes,
             kind="power",
             period_ms=recording.period_ms or _spacing_ms(recording.t_s),

@@ -68,8 +68,7 @@ class Shelly(HttpPlug):
             )
         return channels
 
-    def _limits(self, response: bytes, power_w: float) -> tuple[float, list[str]]:
-        del response
+    def _limits(self, _response: bytes, power_w: float) -> tuple[float, list[str]]:
         warning = f"plugs may be wrong below {LOW_W:.0f} W: check this one with a known load"
         return RESOLUTION_W, [warning] if abs(power_w) < LOW_W else []
 

@@ -68,8 +68,7 @@ class Tasmota(HttpPlug):
         powers = energy["Power"] if isinstance(energy["Power"], list) else [energy["Power"]]
         return {str(index): json_watts(power) for index, power in enumerate(powers, start=1)}
 
-    def _limits(self, response: bytes, power_w: float) -> tuple[float, list[str]]:
-        del power_w
+    def _limits(self, response: bytes, _power_w: float) -> tuple[float, list[str]]:
         decimals = POWER.search(response)
         resolution_w = 10.0 ** -len((decimals.group(1) if decimals else None) or b"")
         return resolution_w, [

@@ -77,10 +77,9 @@ def as_unavailable(*kinds: type[EdgemeterError]) -> Iterator[None]:
 
     The sensor is present then, but cannot be described.
     """
-    errors: tuple[type[EdgemeterError], ...] = (TransientError, *kinds)
     try:
         yield
-    except errors as error:
+    except (TransientError, *kinds) as error:
         raise UnavailableError(str(error)) from error
 
 

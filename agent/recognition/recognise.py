@@ -349,9 +349,8 @@ def language_model_name(model: Path) -> str:
 
 def name_of(model: Path) -> str:
     """Return the file's name without format and precision, shared by all files of one model."""
-    stem = _bare(model.name)[0]
-    clean = re.sub(r"[^A-Za-z0-9 ._:@-]", "-", stem).lstrip(" ._:@-")[:128]
-    return clean or "model"
+    stem = re.sub(r"[^A-Za-z0-9 ._:@-]", "-", _bare(model.name)[0])
+    return stem.lstrip(" ._:@-")[:128] or "model"
 
 
 def _bare(file_name: str) -> tuple[str, str | None]:
@@ -382,8 +381,10 @@ def _image_input(loaded: Loaded) -> tuple[TensorInfo | None, Layout]:
         # the better guess.
         if info.shape[1:] == (None, None, None):
             return info, "NCHW"
-    declared = [list(info.shape) for info in loaded.inputs]
-    raise UnknownFamilyError(f"its inputs {declared} are not one picture of three channels")
+    raise UnknownFamilyError(
+        f"its inputs {[list(info.shape) for info in loaded.inputs]} are not one picture of three "
+        "channels"
+    )
 
 
 def _size(

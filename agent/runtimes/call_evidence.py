@@ -38,9 +38,10 @@ def evidence_of(result: object, arguments: Sequence[object], function: object) -
     torch = sys.modules.get("torch")
     if devices in ([], ["cpu"]) and torch is not None and torch.cuda.is_initialized():
         # The model may copy its inputs and results itself.
-        numbers = range(torch.cuda.device_count())
         devices = [
-            f"cuda:{number}" for number in numbers if torch.cuda.max_memory_allocated(number)
+            f"cuda:{number}"
+            for number in range(torch.cuda.device_count())
+            if torch.cuda.max_memory_allocated(number)
         ] or devices
     return CallEvidence(frozenset(libraries), devices, precision_of(result, function))
 

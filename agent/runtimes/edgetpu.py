@@ -219,12 +219,12 @@ class EdgeTpu(LiteRt):
             "libedgetpu_package": driver.package,
             "accelerators": "; ".join(plugged),
         }
-        backend = ",".join(filter(None, (opened, clock, performance)))
+
         return self._take(
             interpreter,
             file,
             library,
-            backend,
+            ",".join(filter(None, (opened, clock, performance))),
             load_ns,
             {name: text for name, text in facts.items() if text},
         )

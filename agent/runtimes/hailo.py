@@ -118,10 +118,9 @@ class Hailo(Runtime):
         """Return copies of the last call's outputs, behind a batch of 1."""
         if not self._has_run:
             raise MeasurementError("HailoRT has no output: run a query first")
-        names = self._model.output_names
         return [
             np.array(self._bindings.output(name).get_buffer(tf_format=name in self._boxes))[None]
-            for name in names
+            for name in self._model.output_names
         ]
 
     def close(self) -> None:

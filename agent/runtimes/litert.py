@@ -210,10 +210,11 @@ def _backend(
 ) -> str:
     """Return the backend that runs the model: XNNPACK only if it took at least one operator."""
     # No public function shows the operators of a delegate.
-    operators = interpreter._get_ops_details()  # noqa: SLF001
-    backend = (
-        "xnnpack" if any(operator["op_name"] == "DELEGATE" for operator in operators) else "builtin"
+    is_delegated = any(
+        operator["op_name"] == "DELEGATE"
+        for operator in interpreter._get_ops_details()  # noqa: SLF001
     )
+    backend = "xnnpack" if is_delegated else "builtin"
     if options.backend == "xnnpack" != backend:
         raise UnavailableError(
             f"XNNPACK takes no operator of {str(model)!r} in {library.package} {library.version}: "

@@ -148,8 +148,12 @@ class CompiledGraph:
         return call
 
     def _read(self) -> list[Array]:
-        ends = zip(self._read_from, self._out_shapes, self._infos, strict=True)
-        return [buffer.read(prod(shape), info.dtype).reshape(shape) for buffer, shape, info in ends]
+        return [
+            buffer.read(prod(shape), info.dtype).reshape(shape)
+            for buffer, shape, info in zip(
+                self._read_from, self._out_shapes, self._infos, strict=True
+            )
+        ]
 
     def outputs(self) -> list[Array]:
         if self._accelerator == _CPU:

@@ -100,11 +100,10 @@ class CudaMemory:
     def allocate(self, size_bytes: int) -> int:
         """Return the address of new device memory; raises ConfigError if there is not enough."""
         pointer = ctypes.c_void_p()
-        remedy = "take a smaller batch, or end what else uses the device"
         self._call(
             ConfigError,
             f"allocate {size_bytes} bytes",
-            remedy,
+            "take a smaller batch, or end what else uses the device",
             "cudaMalloc",
             ctypes.byref(pointer),
             ctypes.c_size_t(size_bytes or 1),
@@ -118,18 +117,15 @@ class CudaMemory:
 
     def copy(self, target: int, source: int, size_bytes: int, kind: int) -> None:
         """Copy between the addresses of an array in C order and of device memory."""
-        places = (
-            ctypes.c_void_p(target),
-            ctypes.c_void_p(source),
-            ctypes.c_size_t(size_bytes),
-            kind,
-        )
         self._call(
             MeasurementError,
             f"copy {size_bytes} bytes",
             "the query before it may have failed",
             "cudaMemcpy",
-            *places,
+            ctypes.c_void_p(target),
+            ctypes.c_void_p(source),
+            ctypes.c_size_t(size_bytes),
+            kind,
         )
 
     def close(self) -> None:
@@ -304,11 +300,10 @@ def _without_words(content: bytes) -> tuple[bytes, Mapping[str, str]]:
     if 2 <= size <= min(1 << 20, len(content) - 4) and content[4:5] == b"{":
         with suppress(msgspec.MsgspecError):
             metadata = decode_json(content[4 : 4 + size], dict[str, Any])
-            texts = {
+            return content[4 + size :], {
                 name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
                 for name, value in metadata.items()
             }
-            return content[4 + size :], texts
     return content, {}
 
 

@@ -300,9 +300,10 @@ class PythonFactory(Runtime):
             gc.collect()
             self.bind(zeros)()
             self._leaves_garbage = gc.collect() > 0
-            is_open = any(info.shape[:1] == (None,) for info in python_model.inputs)
             self._outputs = self._outputs or outputs_of(
-                first, self.outputs(), is_open_batch=is_open
+                first,
+                self.outputs(),
+                is_open_batch=any(info.shape[:1] == (None,) for info in python_model.inputs),
             )
             self._last = None
         return first_ns

@@ -179,13 +179,12 @@ class PyTorch(Runtime):
                 f"{library.package} {library.version} cannot load {str(model)!r}: "
                 f"{one_line(error)}; export it again for this version"
             ) from error
-        load_ns = time.monotonic_ns() - started_ns
         return library.loaded(
             backend=self._device,
             inputs=self._inputs,
             outputs=outputs,
             metadata=archive.texts,
-            load_ns=load_ns,
+            load_ns=time.monotonic_ns() - started_ns,
             facts=facts,
         )
 

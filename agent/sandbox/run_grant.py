@@ -76,11 +76,15 @@ def grant_for(case: Case) -> SandboxGrant:
     links = tuple(path for path in unnamed if path.is_symlink() and leads_out(path, path.parent))
     if case.runtime in ("server", "served"):
         return replace(_server_grant(model, tuple(read)), links=links)
-    return replace(
-        model_grant(model, case.runtime),
+    # A Coral gets another id when its firmware is loaded. Its library hears of that from the
+    # kernel, over the host's network only.
+    is_coral = case.runtime == "edgetpu"
+    return SandboxGrant(
         read=tuple(read),
         links=links,
+        network=is_coral and any(UNUSED_CORAL in text for text in edge_tpus(Machine())),
         accelerator=not is_on_cpu(case),
+        usb=is_coral,
     )
 
 
@@ -98,17 +102,6 @@ def is_on_cpu(case: Case) -> bool:
     )
     is_plain = has_cpu and not any(".so" in value for value in case.options.values())
     return is_plain and case.runtime in _ON_CPU
-
-
-def model_grant(model: Path, runtime: str) -> SandboxGrant:
-    """Return the grant for loading a model: its files, and the bus of a Coral.
-
-    A Coral gets another id when its firmware is loaded. Its library hears of that from the kernel,
-    over the host's network only.
-    """
-    is_coral = runtime == "edgetpu"
-    is_unused = is_coral and any(UNUSED_CORAL in text for text in edge_tpus(Machine()))
-    return SandboxGrant(read=tuple(model_files(model)), usb=is_coral, network=is_unused)
 
 
 def model_files(model: Path) -> Iterator[Path]:

@@ -46,10 +46,12 @@ def coco_accuracy(
     )
     if parts == "value":
         return accuracy
-    bounded = Bounded(reason=f"more than {MOST_DETECTIONS:,} detections")
     is_small = len(scored.rows) <= MOST_DETECTIONS
-    if is_small:
-        bounded = scored.ap.bounded(image_ids, copies=copies)
+    bounded = (
+        scored.ap.bounded(image_ids, copies=copies)
+        if is_small
+        else Bounded(reason=f"more than {MOST_DETECTIONS:,} detections")
+    )
     categories = scored.truth["categories"]
     names, objects = (
         numbered(category["name"] for category in categories),
@@ -71,10 +73,9 @@ def coco_accuracy(
 
 def _objects(truth: Mapping[str, Any], images: set[int]) -> Counter[int]:
     """Return the number of objects of each category in these images, without crowds."""
-    annotations = truth["annotations"]
     return Counter(
         entry["category_id"]
-        for entry in annotations
+        for entry in truth["annotations"]
         if not entry["iscrowd"] and entry["image_id"] in images
     )
 

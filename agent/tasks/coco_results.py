@@ -83,8 +83,13 @@ def score_results(predictions: Path, annotations: Path) -> ScoredResults:
     scored, category_notes = _categorised(CocoAp(truth, rows, kind, shapes), shapes, noun)
     image_ids = [image.id for image in document.images]
     accuracy = coco_accuracy(scored, image_ids, sha256_of(annotations))
-    notes = (*document.notes, *kind_notes, *image_notes, *category_notes)
-    return ScoredResults(accuracy, len(image_ids), len(document.annotations), len(results), notes)
+    return ScoredResults(
+        accuracy,
+        len(image_ids),
+        len(document.annotations),
+        len(results),
+        (*document.notes, *kind_notes, *image_notes, *category_notes),
+    )
 
 
 def _kind(

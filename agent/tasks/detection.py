@@ -250,9 +250,8 @@ class Detection(PhotoTask):
                 )
         return results
 
-    def _written(self, index: int, shape: Any) -> Any:
+    def _written(self, _index: int, shape: Any) -> Any:
         """Return a shape in the form of COCO's results."""
-        del index
         return shape
 
     def _kept(self, index: int, detections: Detections) -> Sequence[Any]:
@@ -270,13 +269,12 @@ class Detection(PhotoTask):
             if is_known
         ]
 
-    def _shapes(self, index: int, detections: Detections) -> Iterable[Any]:
+    def _shapes(self, _index: int, _detections: Detections) -> Iterable[Any]:
         """Return the shapes of the objects, none for boxes.
 
         Raises:
             ConfigError: the shapes are missing.
         """
-        del index, detections
         return ()
 
     def _read(self, truth: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -290,12 +288,11 @@ class Detection(PhotoTask):
         """
         have_category, ids = self._known(detections)
         boxes = detections.boxes[have_category].astype(np.float64)
-        sizes = boxes[:, 2:] - boxes[:, :2]
         return np.column_stack(
             [
                 np.full(len(ids), image_id),
                 boxes[:, :2],
-                sizes,
+                boxes[:, 2:] - boxes[:, :2],
                 detections.scores[have_category],
                 ids,
             ]

@@ -99,8 +99,12 @@ class Bounded:
 
     def in_record(self) -> dict[str, Any]:
         """Return the fields of an accuracy's record that hold these bounds."""
-        fields = {name: getattr(self, name) for name in ("low", "high", "without_parts")}
-        return fields | {"interval_reason": self.reason}
+        return {
+            "low": self.low,
+            "high": self.high,
+            "without_parts": self.without_parts,
+            "interval_reason": self.reason,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +122,11 @@ class Share:
         self, members: Sequence[int], _noun: str = "images", copies: Copies = NO_COPIES
     ) -> Bounded:
         """Return Wilson's bounds of the share of these items."""
-        count = _independent(members, copies)
         return _by_wilson(
-            self.value(members), count, math.inf, without_parts(members, self.value, copies)
+            self.value(members),
+            _independent(members, copies),
+            math.inf,
+            without_parts(members, self.value, copies),
         )
 
 
@@ -158,8 +164,7 @@ class Jackknifed:
             return alike or Bounded(
                 without_parts=values, reason=f"none of {parts} changes the figure"
             )
-        freedom = jackknife_freedom(values)
-        low, high = between(value, error, freedom, self.limits)
+        low, high = between(value, error, jackknife_freedom(values), self.limits)
         if alike and self.limits[1] == 1:
             # The bounds are widest if each item is all right or all wrong.
             low, high = (

@@ -117,8 +117,7 @@ class Pose(Detection):
     def _read(self, truth: Mapping[str, Any]) -> Mapping[str, Any]:
         return with_shapes(KEYPOINTS, truth)
 
-    def _shapes(self, index: int, detections: Detections) -> Iterable[Any]:
-        del index
+    def _shapes(self, _index: int, detections: Detections) -> Iterable[Any]:
         if detections.keypoints is None:
             raise ConfigError(
                 f"family {self._model.family!r} finds boxes without keypoints: correct task or "
@@ -131,8 +130,7 @@ class Pose(Detection):
             )
         return detections.keypoints
 
-    def _written(self, index: int, shape: Any) -> list[float]:
-        del index
+    def _written(self, _index: int, shape: Any) -> list[float]:
         points: list[float] = np.asarray(shape, np.float64).ravel().tolist()
         return points
 

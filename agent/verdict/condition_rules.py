@@ -36,23 +36,18 @@ def throttled(facts: Facts) -> RuleEvidence | None:
     rose.pop(UNDER_VOLTAGE_COUNTER, None)
     if rose:
         return RuleEvidence({"throttle_events": sum(rose.values())})
-    came_up = _came_up(condition.throttled_since_boot for condition in facts.at())
-    return (
-        RuleEvidence()
-        if came_up or any(condition.throttled_now for condition in facts.at())
-        else None
+    is_flagged = any(condition.throttled_now for condition in facts.at()) or _came_up(
+        condition.throttled_since_boot for condition in facts.at()
     )
+    return RuleEvidence() if is_flagged else None
 
 
 def under_voltage(facts: Facts) -> RuleEvidence | None:
     """A flag is set, one was set during the run, or the event counter rose."""
-    came_up = _came_up(condition.under_voltage_since_boot for condition in facts.at())
-    is_low = any(condition.under_voltage_now for condition in facts.at())
-    return (
-        RuleEvidence()
-        if is_low or came_up or UNDER_VOLTAGE_COUNTER in _events_that_rose(facts)
-        else None
+    is_low = any(condition.under_voltage_now for condition in facts.at()) or _came_up(
+        condition.under_voltage_since_boot for condition in facts.at()
     )
+    return RuleEvidence() if is_low or UNDER_VOLTAGE_COUNTER in _events_that_rose(facts) else None
 
 
 def _events_that_rose(facts: Facts) -> dict[str, int]:

@@ -65,9 +65,8 @@ RULES = (
 
 
 def environment_notes(machine: Machine = THIS_MACHINE) -> list[Violation]:
-    before = conditions.inspect("before", machine)
     facts = Facts(
-        conditions=(before,),
+        conditions=(conditions.inspect("before", machine),),
         environment=fingerprint.read(machine),
         clock_synchronised=clock.synchronised(machine),
     )

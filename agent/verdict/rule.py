@@ -42,9 +42,8 @@ class Rule:
 
 def violations(rules: Iterable[Rule], facts: "Facts") -> list[tuple[Rule, Violation]]:
     """Return the rules that the facts violate, each with its violation."""
-    checked = ((rule, rule.check(facts)) for rule in rules)
     return [
         (rule, Violation(rule=rule.name, numbers=evidence.numbers, subject=evidence.subject))
-        for rule, evidence in checked
-        if evidence is not None
+        for rule in rules
+        if (evidence := rule.check(facts)) is not None
     ]

@@ -83,7 +83,8 @@ def _median(values: Sequence[float]) -> float:
 def judged_apart(verdict: Verdict, p50_ms: float, siblings_p50_ms: float, siblings: int) -> Verdict:
     """Return the verdict on an outlier; `siblings` is the number of runs, including this one."""
     numbers = {"latency_p50_ms": p50_ms, "siblings_p50_ms": siblings_p50_ms, "siblings": siblings}
-    violation = Violation(rule=APART, numbers=numbers)
     return Verdict(
-        state="disturbed", violations=(*verdict.violations, violation), notes=verdict.notes
+        state="disturbed",
+        violations=(*verdict.violations, Violation(rule=APART, numbers=numbers)),
+        notes=verdict.notes,
     )

@@ -80,10 +80,9 @@ def text_of(*violations: Violation, remark: str = "") -> str:
 
 def assumed_scatter(session_sd: float) -> str:
     """Return the line that says what figures over runs are, and what their intervals assume."""
-    values = "Values are geometric means over runs with 95% intervals"
     return (
-        f"{values}; those of time and energy include an assumed scatter of "
-        f"{100 * session_sd:.2g}% between sessions."
+        "Values are geometric means over runs with 95% intervals; those of time and energy "
+        f"include an assumed scatter of {100 * session_sd:.2g}% between sessions."
     )
 
 

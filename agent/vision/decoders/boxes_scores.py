@@ -90,16 +90,21 @@ class BoxesScores(Family):
                 "correct output.classes in the card"
             )
         anchors, kinds = np.nonzero(scores > self._output.score_threshold)
-        corners = boxes_in_pixels(rows, anchors, frame, "corners")
         return boxes.select(
-            corners, scores[anchors, kinds], kinds.astype(np.int32), self._output, frame
+            boxes_in_pixels(rows, anchors, frame, "corners"),
+            scores[anchors, kinds],
+            kinds.astype(np.int32),
+            self._output,
+            frame,
         )
 
     def _check(self, shapes: Sequence[Shape]) -> TwoTables:
         parts, classes = two_tables(shapes), self._output.classes
         if parts is not None and classes in (None, parts.columns, parts.columns - 1):
             return parts
-        needs = f"boxes [1, n, 4] and scores [1, n, {classes or 'classes'}] or one more"
         raise boxes.mismatch(
-            "boxes-scores", needs, [list(shape) for shape in shapes], "output.classes or `family`"
+            "boxes-scores",
+            f"boxes [1, n, 4] and scores [1, n, {classes or 'classes'}] or one more",
+            [list(shape) for shape in shapes],
+            "output.classes or `family`",
         )

@@ -48,8 +48,8 @@ def boxes_in_pixels(
         return rows
     size = np.array([frame.input_width, frame.input_height] * 2, np.float32)
     unit = np.tile(input_unit(rows, frame), 2)
-    form = _form(boxes * (unit / size), usual)
-    return (corners(rows) if form == "centres" else rows) * unit
+    is_centred = _form(boxes * (unit / size), usual) == "centres"
+    return (corners(rows) if is_centred else rows) * unit
 
 
 def _form(boxes: Floats, usual: Form) -> Form:

@@ -94,9 +94,12 @@ class Detr(Family):
             queries, classes = queries[are_above], classes[are_above]
         else:
             queries, classes = np.nonzero(scores > self._output.score_threshold)
-        corners = boxes_in_pixels(outputs[boxes_at][0], queries, frame, "centres")
         return boxes.select(
-            corners, scores[queries, classes], classes.astype(np.int32), self._output, frame
+            boxes_in_pixels(outputs[boxes_at][0], queries, frame, "centres"),
+            scores[queries, classes],
+            classes.astype(np.int32),
+            self._output,
+            frame,
         )
 
     def _check(self, shapes: Sequence[Shape]) -> tuple[int, int]:
@@ -113,10 +116,10 @@ class Detr(Family):
                 and classes in (None, columns, (columns or 0) - 1)
             ):
                 return at, index
-        needs = (
-            "boxes [1, queries, 4] and scores [1, queries, "
-            f"{'n' if classes is None else f'{classes} or {classes + 1}'}]"
-        )
         raise boxes.mismatch(
-            "detr", needs, [list(shape) for shape in shapes], "output.classes or `family`"
+            "detr",
+            "boxes [1, queries, 4] and scores [1, queries, "
+            f"{'n' if classes is None else f'{classes} or {classes + 1}'}]",
+            [list(shape) for shape in shapes],
+            "output.classes or `family`",
         )

@@ -71,15 +71,21 @@ class DetrLists(Family):
         are_rows = (scores > self._output.score_threshold) & (labels >= 0)
         if count is not None:
             are_rows &= np.arange(len(scores)) < outputs[count].ravel()[0]
-        corners = boxes.in_pixels(outputs[at].reshape(-1, 4)[are_rows], frame)
         return boxes.select(
-            corners, scores[are_rows], labels[are_rows].astype(np.int32), self._output, frame
+            boxes.in_pixels(outputs[at].reshape(-1, 4)[are_rows], frame),
+            scores[are_rows],
+            labels[are_rows].astype(np.int32),
+            self._output,
+            frame,
         )
 
     def _check(self, shapes: Sequence[Shape]) -> tuple[int, tuple[int, int], int | None]:
         if (lists := _lists(shapes)) is None:
-            needs = "labels [1, n], boxes [1, n, 4] and scores [1, n], and perhaps their number"
-            raise boxes.mismatch("detr-lists", needs, [list(shape) for shape in shapes])
+            raise boxes.mismatch(
+                "detr-lists",
+                "labels [1, n], boxes [1, n, 4] and scores [1, n], and perhaps their number",
+                [list(shape) for shape in shapes],
+            )
         return lists
 
 

@@ -77,15 +77,11 @@ class EdgemeterGrid(Family):
             and shapes[1][:2] == (1, cells)
             and len(shapes[1]) == 3
         )
-        if fits and classes in (None, shapes[1][2]):
-            return
-        needs = (
-            f"on an input of {self._size[0]} x {self._size[1]} boxes [1, {cells}, 4] and scores "
-            f"[1, {cells}, {classes or 'classes'}]"
-        )
-        raise boxes.mismatch(
-            "edgemeter",
-            needs,
-            [list(shape) for shape in shapes],
-            "height, width, output.classes or `family`",
-        )
+        if not fits or classes not in (None, shapes[1][2]):
+            raise boxes.mismatch(
+                "edgemeter",
+                f"on an input of {self._size[0]} x {self._size[1]} boxes [1, {cells}, 4] and "
+                f"scores [1, {cells}, {classes or 'classes'}]",
+                [list(shape) for shape in shapes],
+                "height, width, output.classes or `family`",
+            )

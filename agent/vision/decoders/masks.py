@@ -111,8 +111,10 @@ def taps(
     return first, np.minimum(first + 1, cells - 1), (at - first).astype(np.float32)
 
 
-def keypoints_in_photo(values: Floats, unit: Floats, frame: PhotoFrame) -> Floats:
-    """Return keypoints in pixels of the photograph, clipped to it: float32 [n, points, 3].
+def with_keypoints(
+    detections: Detections, values: Floats, unit: Floats, frame: PhotoFrame
+) -> Detections:
+    """Return the detections with keypoints in pixels of the photograph, clipped to it.
 
     `values`, float32 [n, 3 x points], are x, y and score of each point; `unit` has the factors of x
     and y that give pixels of the input.
@@ -120,4 +122,5 @@ def keypoints_in_photo(values: Floats, unit: Floats, frame: PhotoFrame) -> Float
     points = values.reshape(len(values), KEYPOINTS, 3)
     x = np.clip((points[..., 0] * unit[0] - frame.offset_x) / frame.scale_x, 0, frame.photo_width)
     y = np.clip((points[..., 1] * unit[1] - frame.offset_y) / frame.scale_y, 0, frame.photo_height)
-    return np.stack([x, y, points[..., 2]], axis=-1).astype(np.float32)
+    in_photo = np.stack([x, y, points[..., 2]], axis=-1).astype(np.float32)
+    return replace(detections, keypoints=in_photo)

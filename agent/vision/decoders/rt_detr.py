@@ -72,16 +72,17 @@ class RtDetr(Family):
     def _check(self, shapes: Sequence[Shape]) -> None:
         shape, classes = shapes[0], self._output.classes
         columns = shape[2] or 0 if len(shape) == 3 else 0
-        if (
+        fits = (
             len(shapes) == 1
             and shape[0] == 1
             and columns > 4
             and (classes in (None, columns - 4) or columns == 6)
-        ):
-            return
-        needs = (
-            f"one output [1, queries, {boxes.count_in_words(4, classes)}] (two are of family detr)"
         )
-        raise boxes.mismatch(
-            "rt-detr", needs, [list(shape) for shape in shapes], "output.classes or `family`"
-        )
+        if not fits:
+            raise boxes.mismatch(
+                "rt-detr",
+                f"one output [1, queries, {boxes.count_in_words(4, classes)}] (two are of family "
+                "detr)",
+                [list(shape) for shape in shapes],
+                "output.classes or `family`",
+            )

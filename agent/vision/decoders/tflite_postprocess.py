@@ -69,10 +69,12 @@ class TflitePostprocess(Family):
 
     def __init__(self, model: Card, loaded: Loaded) -> None:
         super().__init__(model, loaded)
-        names = [info.name.lower() for info in loaded.outputs]
         self._roles = [
-            next((role for role, pattern in _NAMES.items() if re.fullmatch(pattern, name)), "")
-            for name in names
+            next(
+                (role for role, words in _NAMES.items() if re.fullmatch(words, info.name.lower())),
+                "",
+            )
+            for info in loaded.outputs
         ]
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:

@@ -86,15 +86,15 @@ class Yolo26(Family):
     def _check(self, shapes: Sequence[Shape]) -> None:
         shape = shapes[0]
         columns = COLUMNS + self._extra
-        if (
+        fits = (
             len(shapes) == 1
             and len(shape) in (2, 3)
             and shape[-1] in (columns, None)
             and (len(shape) == 2 or shape[0] in (1, None))
-        ):
-            return
-        raise ConfigError(
-            f"family {self._family} needs one output of shape [1, n, {columns}], the model gives "
-            f"{[list(shape) for shape in shapes]}: "
-            "one with [1, 4 + classes, anchors] is of family yolov8; correct `family` in its card"
         )
+        if not fits:
+            raise ConfigError(
+                f"family {self._family} needs one output of shape [1, n, {columns}], the model "
+                f"gives {[list(shape) for shape in shapes]}: one with [1, 4 + classes, anchors] is "
+                "of family yolov8; correct `family` in its card"
+            )

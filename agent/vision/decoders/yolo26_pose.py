@@ -5,11 +5,11 @@ Source: ultralytics `nn/modules/head.py` (`Pose`, `Detect.postprocess`).
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+
 
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame
 from edgemeter.agent.vision.decoders.family import KEYPOINTS, Recognition, UnknownModel
-from edgemeter.agent.vision.decoders.masks import keypoints_in_photo
+from edgemeter.agent.vision.decoders.masks import with_keypoints
 from edgemeter.agent.vision.decoders.yolo26 import COLUMNS, Yolo26
 
 
@@ -25,5 +25,4 @@ class Yolo26Pose(Yolo26):
         return facts.list_of_task(1, COLUMNS + cls._extra, classes=1)
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
-        detections, points, unit = self._select(outputs, frame)
-        return replace(detections, keypoints=keypoints_in_photo(points, unit, frame))
+        return with_keypoints(*self._select(outputs, frame), frame)

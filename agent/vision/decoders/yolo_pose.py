@@ -6,11 +6,11 @@ Source: ultralytics `nn/modules/head.py` (`Pose.kpts_decode`).
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+
 
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame
 from edgemeter.agent.vision.decoders.family import KEYPOINTS, Recognition, UnknownModel
-from edgemeter.agent.vision.decoders.masks import keypoints_in_photo
+from edgemeter.agent.vision.decoders.masks import with_keypoints
 from edgemeter.agent.vision.decoders.yolov8 import YoloV8
 
 
@@ -26,5 +26,4 @@ class YoloPose(YoloV8):
         return facts.head_of_task(1, 4 + cls._extra)
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
-        detections, points, unit = self._select(outputs[0], frame)
-        return replace(detections, keypoints=keypoints_in_photo(points, unit, frame))
+        return with_keypoints(*self._select(outputs[0], frame), frame)

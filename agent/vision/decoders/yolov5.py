@@ -59,12 +59,16 @@ class YoloV5(Family):
 
     def _check(self, shapes: Sequence[Shape]) -> None:
         shape, classes = shapes[0], self._output.classes
-        if (
+        fits = (
             len(shape) == 3
             and shape[0] == 1
             and (shape[2] or 0) > 5
             and classes in (None, (shape[2] or 0) - 5)
-        ):
-            return
-        needs = f"an output of shape [1, anchors, {boxes.count_in_words(5, classes)}]"
-        raise boxes.mismatch("yolov5", needs, list(shape), "`classes` or `family`")
+        )
+        if not fits:
+            raise boxes.mismatch(
+                "yolov5",
+                f"an output of shape [1, anchors, {boxes.count_in_words(5, classes)}]",
+                list(shape),
+                "`classes` or `family`",
+            )

@@ -111,7 +111,9 @@ class YoloV8(Family):
                 return (shape[2] or 0) > (shape[1] or 0)
             if other_values + classes in shape[1:]:
                 return shape[1] == other_values + classes
-        needs = f"one output of shape [1, {boxes.count_in_words(other_values, classes)}, anchors]"
         raise boxes.mismatch(
-            self._family, needs, [list(shape) for shape in shapes], "`classes` or `family`"
+            self._family,
+            f"one output of shape [1, {boxes.count_in_words(other_values, classes)}, anchors]",
+            [list(shape) for shape in shapes],
+            "`classes` or `family`",
         )

@@ -88,13 +88,10 @@ class YoloV8Heads(Family):
         heads = head_maps(shapes, self._size, _WIDTHS, self._output.classes)
         if heads is not None and self._output.classes in (None, heads.classes):
             return heads
-        needs = (
-            f"for each stride maps of 64 distances and {self._output.classes or 'all'} scores on "
-            f"{self._size[0]} x {self._size[1]}"
-        )
         raise boxes.mismatch(
             "yolov8-heads",
-            needs,
+            f"for each stride maps of 64 distances and {self._output.classes or 'all'} scores on "
+            f"{self._size[0]} x {self._size[1]}",
             [list(shape) for shape in shapes],
             "height, width, output.classes or `family`",
         )

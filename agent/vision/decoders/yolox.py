@@ -76,8 +76,10 @@ class YoloX(Family):
         strides = strides_of(shape[1], self._size) if len(shape) == 3 and shape[0] == 1 else ()
         if strides and (shape[2] or 0) > 5 and classes in (None, (shape[2] or 0) - 5):
             return strides
-        needs = (
+        raise boxes.mismatch(
+            "yolox",
             f"an output of shape [1, cells of {self._size[0]} x {self._size[1]}, "
-            f"{boxes.count_in_words(5, classes)}]"
+            f"{boxes.count_in_words(5, classes)}]",
+            list(shape),
+            "height, width, `classes` or `family`",
         )
-        raise boxes.mismatch("yolox", needs, list(shape), "height, width, `classes` or `family`")
