@@ -68,13 +68,12 @@ def login(challenge: str, who: str, user: str, password: Callable[[], str]) -> C
         passwords = urllib.request.HTTPPasswordMgr()
         passwords.add_password(challenged["realm"], _DEVICE, user, password())
         digest = Digest(passwords)
-        return lambda path: (
-            "Digest "
-            + digest.get_authorization(
-                urllib.request.Request(_DEVICE + path),  # noqa: S310 - not opened
-                challenged,
-            )
-        )
+
+        def authorised(path: str) -> str:
+            request = urllib.request.Request(_DEVICE + path)  # noqa: S310 - not opened
+            return f"Digest {digest.get_authorization(request, challenged)}"
+
+        return authorised
     if challenge.lower().startswith("basic"):
         token = base64.b64encode(f"{user}:{password()}".encode()).decode()
         return lambda _: f"Basic {token}"

@@ -264,8 +264,9 @@ class Hwmon(LocatedSensor[HwmonChannel]):
         meant = [
             channel
             for channel in channels
-            if (not self._device or channel.chip.answers_to(self._device))
-            and (not self._channel or self._channel in {channel.id, channel.name})
+            if self._device
+            in {"", channel.chip.address, channel.chip.name, channel.chip.folder.name}
+            and self._channel in {"", channel.id, channel.name}
         ]
         ranks = [
             (channel.facts is UNKNOWN, WIDEST_FIRST.index(channel.facts.scope)) for channel in meant

@@ -209,10 +209,6 @@ class HwmonChip:
         """The name in messages and of the rail."""
         return f"{self.name or 'unnamed'} at {self.address or self.folder.name}"
 
-    def answers_to(self, device: str) -> bool:
-        """Return whether the user's `device` is this chip."""
-        return device in {self.address, self.name, self.folder.name}
-
     def device_tree_number(self, name: str) -> int | None:
         """Return a property of the chip in the board's device tree, None if there is none."""
         try:

@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, cast, get_args
 
 from edgemeter.agent.base.errors import (
@@ -32,12 +32,10 @@ def scope_setting(sensor: str, text: str) -> Scope:
 
 def positive_setting(sensor: str, key: str, text: str) -> float:
     """Return a number above zero; raises ConfigError for any other text."""
-    try:
+    with suppress(ValueError):
         value = float(text)
-    except ValueError:
-        value = math.nan
-    if math.isfinite(value) and value > 0:
-        return value
+        if math.isfinite(value) and value > 0:
+            return value
     raise ConfigError(
         f"[sensors.{sensor}] {key} = {text!r}: give a number above 0, as in {key} = 0.1"
     )
@@ -77,9 +75,10 @@ def as_unavailable(*kinds: type[EdgemeterError]) -> Iterator[None]:
 
     The sensor is present then, but cannot be described.
     """
+    errors: tuple[type[EdgemeterError], ...] = (TransientError, *kinds)
     try:
         yield
-    except (TransientError, *kinds) as error:
+    except errors as error:
         raise UnavailableError(str(error)) from error
 
 
@@ -104,10 +103,9 @@ def _refuse(constant: str) -> float:
 
 def json_number(value: Any) -> float | None:
     """Return a finite number, which some firmware writes as a string; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
     # float() accepts more than any meter writes: 1_000, infinity, digits of other scripts.
-    if isinstance(value, str) and not _NUMBER.fullmatch(value):
+    if not is_number and not (isinstance(value, str) and _NUMBER.fullmatch(value)):
         return None
     try:
         number = float(value)

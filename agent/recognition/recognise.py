@@ -375,11 +375,9 @@ def _image_input(loaded: Loaded) -> tuple[TensorInfo | None, Layout]:
         info = pictures[0]
         if info.shape[-1] == 3:
             return info, "NHWC"
-        if info.shape[-3] == 3:
-            return info, "NCHW"
         # tf2onnx and torch.onnx can leave all sides open; then NCHW, the usual order in ONNX, is
         # the better guess.
-        if info.shape[1:] == (None, None, None):
+        if info.shape[-3] == 3 or info.shape[1:] == (None, None, None):
             return info, "NCHW"
     raise UnknownFamilyError(
         f"its inputs {[list(info.shape) for info in loaded.inputs]} are not one picture of three "

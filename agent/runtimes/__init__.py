@@ -225,8 +225,7 @@ def dequantise(array: Array, info: TensorInfo) -> "NDArray[np.float32]":
     if info.scale is None:
         return array.astype(np.float32, copy=False)
     zero = np.float32(info.zero_point or 0)
-    real: NDArray[np.float32] = (array.astype(np.float32) - zero) * np.float32(info.scale)
-    return real
+    return np.asarray((array.astype(np.float32) - zero) * np.float32(info.scale))
 
 
 def fixed_batch(loaded: Loaded) -> int:
@@ -244,8 +243,6 @@ def with_batch_of_1(loaded: Loaded) -> Loaded:
     A larger fixed batch is filled with copies, of which the first counts.
     """
     batch = fixed_batch(loaded)
-    if batch == 1:
-        return loaded
     outputs = (
         replace(info, shape=(1, *info.shape[1:])) if info.shape[:1] == (batch,) else info
         for info in loaded.outputs

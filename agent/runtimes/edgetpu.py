@@ -89,24 +89,24 @@ def load_edgetpu_library(name: str, root: Path) -> EdgeTpuLibrary:
         for line in maps
         if Path(line.partition("/")[2]).name.startswith(f"{stem}.so")
     ]
-    package = _package(paths[0], root) if paths else None
+    package = _package(paths[0], Machine(root)) if paths else None
     clock = _PACKAGES[package] if package else _clock(paths[0]) if paths else None
-    return EdgeTpuLibrary(clock, _with_version(package, root), version)
+    return EdgeTpuLibrary(clock, _with_version(package, Machine(root)), version)
 
 
-def _package(path: Path, root: Path) -> str | None:
+def _package(path: Path, machine: Machine) -> str | None:
     for name in _PACKAGES:
-        for listing in sorted((root / "var/lib/dpkg/info").glob(f"{name}*.list")):
+        for listing in machine.find(f"var/lib/dpkg/info/{name}*.list"):
             if any(
                 Path(line).name == path.name and Path(line).resolve() == path
-                for line in _text(listing).splitlines()
+                for line in (machine.text(listing) or "").splitlines()
             ):
                 return name
     return None
 
 
-def _with_version(package: str | None, root: Path) -> str | None:
-    for stanza in _text(root / "var/lib/dpkg/status").split("\n\n"):
+def _with_version(package: str | None, machine: Machine) -> str | None:
+    for stanza in (machine.text("var/lib/dpkg/status") or "").split("\n\n"):
         fields = dict(
             line.partition(": ")[::2] for line in stanza.splitlines() if not line.startswith(" ")
         )
@@ -121,13 +121,6 @@ def _clock(path: Path) -> EdgeTpuClock | None:
     except OSError:
         return None
     return next((clock for text, clock in _TEXTS.items() if text in content), None)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""
 
 
 class EdgeTpu(LiteRt):

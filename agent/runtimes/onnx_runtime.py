@@ -274,15 +274,14 @@ def _session(
 ) -> Any:
     """Return a session that runs on all of `providers` and never falls back to others."""
     # The library's errors have no common base class but Exception.
-    kinds = [
-        kind
-        for kind in vars(library.module.capi.onnxruntime_pybind11_state).values()
-        if isinstance(kind, type)
-    ]
     failures: tuple[type[Exception], ...] = (
         RuntimeError,
         ValueError,
-        *(kind for kind in kinds if issubclass(kind, Exception)),
+        *(
+            kind
+            for kind in vars(library.module.capi.onnxruntime_pybind11_state).values()
+            if isinstance(kind, type) and issubclass(kind, Exception)
+        ),
     )
     absences = tuple(
         kind for kind in failures if kind.__name__ in {"EPFail", "EngineError", "DeviceReset"}

@@ -63,13 +63,12 @@ class NotedFiles:
 
 def sources(target: PythonTarget) -> list[Path]:
     """Return the imported files next to the code of a target, sorted by module."""
-    modules = (
-        module for name, module in sorted(sys.modules.items()) if not name.startswith("edgemeter.")
-    )
     imported = [
         Path(file)
-        for module in modules
-        if isinstance(module, ModuleType) and (file := vars(module).get("__file__"))
+        for name, module in sorted(sys.modules.items())
+        if not name.startswith("edgemeter.")
+        and isinstance(module, ModuleType)
+        and (file := vars(module).get("__file__"))
     ]
     return _in_folder_of(target, imported)
 

@@ -150,8 +150,11 @@ def target_of(model: Path, options: Options) -> PythonTarget:
     Raises ConfigError if there is none, or its source is absent.
     """
     check_options("python", Options(threads=options.threads))
-    is_plain = model.suffix == ".py" and model.is_file()
-    target = PythonTarget("make", file=model) if is_plain else python_target.parse(str(model))
+    target = (
+        PythonTarget("make", file=model)
+        if model.suffix == ".py" and model.is_file()
+        else python_target.parse(str(model))
+    )
     if target is None:
         raise ConfigError(
             f"{str(model)!r} names no factory: give FILE.py:make or package.module:make"

@@ -186,8 +186,12 @@ class OpenInference:
             else:
                 tensors.append({**entry, "data": to_list(array.reshape(-1), tensor.info)})
         form = {"parameters": {"binary_data": True}} if self._is_binary else {}
-        outputs = [{"name": tensor.info.name, **form} for tensor in self._outputs]
-        head = msgspec.json.encode({"inputs": tensors, "outputs": outputs})
+        head = msgspec.json.encode(
+            {
+                "inputs": tensors,
+                "outputs": [{"name": tensor.info.name, **form} for tensor in self._outputs],
+            }
+        )
         headers = _BINARY | {_HEAD_BYTES: str(len(head))} if self._is_binary else {}
         return Payload(f"{self._path}/infer", b"".join((head, *contents)), headers)
 
@@ -222,6 +226,9 @@ class OpenInference:
             raise wrong_answer(
                 tensor.info, f"comes as {output.datatype}, the server declares {tensor.datatype}"
             )
-        if isinstance(data, memoryview):
-            return checked(from_bytes(data, tensor, output.shape), tensor.info)
-        return checked(from_list(data, tensor.info, output.shape), tensor.info)
+        array = (
+            from_bytes(data, tensor, output.shape)
+            if isinstance(data, memoryview)
+            else from_list(data, tensor.info, output.shape)
+        )
+        return checked(array, tensor.info)

@@ -195,10 +195,10 @@ def _check_sizes(shape: Sequence[int], info: TensorInfo) -> None:
 def checked(array: Array, info: TensorInfo) -> Array:
     """Return an output; raises AnswerError if it does not have the declared shape."""
     if not shape_fits(array.shape, info.shape):
-        declared = describe_tensor(info.dtype, info.shape)
         raise wrong_answer(
             info,
-            f"is {describe_tensor(array.dtype.name, array.shape)}, the server declares {declared}",
+            f"is {describe_tensor(array.dtype.name, array.shape)}, the server declares "
+            f"{describe_tensor(info.dtype, info.shape)}",
         )
     return array
 

@@ -131,8 +131,14 @@ def read_tflite(model: Path) -> TfliteFile:
             # All builtin operators are counted under an empty name.
             uses = Counter(names[code] if code < len(names) else "" for code in codes)
             builtin_uses = uses.pop("", 0)
-            metadata = {**_own_metadata(top), **zipped_texts(model)}
-            return TfliteFile(uses, builtin_uses, inputs, outputs, metadata, _precision(top))
+            return TfliteFile(
+                uses,
+                builtin_uses,
+                inputs,
+                outputs,
+                {**_own_metadata(top), **zipped_texts(model)},
+                _precision(top),
+            )
     except GarbledError as error:
         raise ConfigError(
             f"the model {str(model)!r} is truncated or garbled (it needs {error}): fetch it again"

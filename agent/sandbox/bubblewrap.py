@@ -354,14 +354,14 @@ def _bubblewrap(grant: SandboxGrant, scratch: Path) -> list[str]:
     for setting in settings:
         if not os.path.islink(setting):  # noqa: PTH114 - as text
             words += [_READ, setting, setting]
-    closed = [] if has_nvidia else ["--remount-ro", "/proc"]
+
     return [
         *words,
         "--dir",
         working_folder,
         "--chdir",
         working_folder,
-        *closed,
+        *([] if has_nvidia else ["--remount-ro", "/proc"]),
         "--remount-ro",
         "/",
     ]
@@ -369,10 +369,12 @@ def _bubblewrap(grant: SandboxGrant, scratch: Path) -> list[str]:
 
 def _mounts(grant: SandboxGrant, scratch: Path) -> list[tuple[str, str]]:
     """Return the paths to mount, parents first, each with its kind."""
-    variables = [
-        os.environ.get(name, "") for name in ("PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD")
+    libraries = [
+        folder
+        for name in ("PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD")
+        for folder in os.environ.get(name, "").split(":")
+        if folder
     ]
-    libraries = [folder for variable in variables for folder in variable.split(":") if folder]
     reads = map(
         str,
         (
@@ -476,18 +478,17 @@ def _python(modules: tuple[str, ...], *further: str) -> tuple[str, ...]:
     from importlib.metadata import entry_points  # noqa: PLC0415
 
     registered = entry_points()
-    groups = [group for group in registered.groups if group.startswith("edgemeter.")]
     packages |= {
         entry.module.partition(".")[0]
-        for group in groups
+        for group in registered.groups
+        if group.startswith("edgemeter.")
         for entry in registered.select(group=group)
     }
-    specs = (find_spec(name) for name in sorted(packages))
     folders = [
         *(
             folder
-            for spec in specs
-            if spec
+            for name in sorted(packages)
+            if (spec := find_spec(name))
             for folder in (spec.submodule_search_locations or [spec.origin or ""])
         ),
         *modules,
@@ -533,16 +534,16 @@ def _environment(scratch: Path, *, is_confined: bool) -> Mapping[str, str]:
         for name, value in os.environ.items()
         if _VARIABLES.fullmatch(name) and not _SECRET.search(name)
     }
-    folders = dict.fromkeys(_FOLDERS, str(scratch))
     # The user's own packages were located in the real home. A module of the working directory must
     # not shadow a library.
-    fixed = {
+    return {
+        **variables,
+        **dict.fromkeys(_FOLDERS, str(scratch)),
         "PYTHONUSERBASE": site.getuserbase(),
         "LOGNAME": "edgemeter",
         "PYTHONSAFEPATH": "1",
         _MARK: "yes" if is_confined else "no",
     }
-    return {**variables, **folders, **fixed}
 
 
 def _children(pid: int) -> list[int]:

@@ -48,15 +48,12 @@ def plugin_class(kind: str, address: str, protocol: type) -> Any:
         return None
     plugin = attribute_of(target, address)
     is_base = inspect.isabstract(protocol)
-    functions = [
-        name
-        for name, value in vars(protocol).items()
-        if inspect.isfunction(value) and not name.startswith("_")
-    ]
     methods = [
         name
-        for name in functions
-        if not is_base or name in getattr(protocol, "__abstractmethods__", ())
+        for name, value in vars(protocol).items()
+        if inspect.isfunction(value)
+        and not name.startswith("_")
+        and (not is_base or name in getattr(protocol, "__abstractmethods__", ()))
     ]
     unwritten = getattr(plugin, "__abstractmethods__", ())
     lack = None

@@ -154,10 +154,9 @@ def _families(model: Card, outputs: Sequence[TensorInfo], classes: int) -> Itera
     """
     loaded = Loaded("", "", "", (), tuple(outputs), {}, 0, 0)
     output = msgspec.structs.replace(model.output, classes=classes, labels=())
-    is_open = any(None in info.shape for info in outputs)
     for family in (
         [model.family]
-        if is_open
+        if any(None in info.shape for info in outputs)
         else [name for name in DECODERS if model.task == family_of(name).TASK]
     ):
         with suppress(EdgemeterError):

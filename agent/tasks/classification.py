@@ -154,9 +154,14 @@ def class_accuracy(
         top5 = Share({index: truth[index] in best[:_BEST] for index, best in ranked.items()})
         bounds = top5.bounded(members, noun_of(data), data.copies)
         detail = {"top5": top5.value(members), "top5_low": bounds.low, "top5_high": bounds.high}
-    warnings = _shifted(ranked, truth, sum(right.values()))
     return item_accuracy(
-        METRIC, Share(right), members, data, parts=parts, detail=detail, warnings=warnings
+        METRIC,
+        Share(right),
+        members,
+        data,
+        parts=parts,
+        detail=detail,
+        warnings=_shifted(ranked, truth, sum(right.values())),
     )
 
 
@@ -170,12 +175,12 @@ def _shifted(
     for shift, word in ((-1, "lower"), (1, "higher")):
         right = [truth[index] for index, best in ranked.items() if best[0] == truth[index] + shift]
         if len(set(right)) >= _ENOUGH and len(right) > 2 * top1:
-            share = len(right) / len(ranked)
-            hint = (
-                f"with every class of the ground truth one {word}, top-1 would be {share:.3f}: "
-                "check whether one of them "
-                "counts the background as class 0, and correct the index, "
-                "or output.label_offset in the card"
+            return (
+                (
+                    f"with every class of the ground truth one {word}, top-1 would be "
+                    f"{len(right) / len(ranked):.3f}: check whether one of them counts the "
+                    "background as class 0, and correct the index, or output.label_offset in the "
+                    "card"
+                ),
             )
-            return (hint,)
     return ()

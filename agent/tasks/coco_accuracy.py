@@ -94,9 +94,13 @@ def _confused(scored: CocoAp) -> tuple[str, ...]:
         if real != number
     }
     real, number = max(mistaken, key=mistaken.__getitem__)
-    pair = f"mostly {names[real]!r} as {names.get(number, number)!r}"
-    hint = f"{total - agreed} of {total} detected objects got another class ({pair})"
-    return (f"{hint}: check the order of the labels, or the category ids",)
+    return (
+        (
+            f"{total - agreed} of {total} detected objects got another class (mostly "
+            f"{names[real]!r} as {names.get(number, number)!r}): check the order of the labels, or "
+            "the category ids"
+        ),
+    )
 
 
 def agreement(votes: Mapping[int, Counter[int]], meaning: Mapping[int, int]) -> tuple[int, int]:

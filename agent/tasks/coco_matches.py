@@ -338,8 +338,7 @@ def _positions(ids: Integers, values: NDArray[Any]) -> Integers:
     span = int(ids[-1] - ids[0]) + 1
     table = np.full(span + 1, len(ids), positions.dtype)
     table[ids - ids[0]] = positions
-    nearby: Integers = table[np.clip(values - ids[0], -1, span).astype(np.intp)]
-    return nearby
+    return np.asarray(table[np.clip(values - ids[0], -1, span).astype(np.intp)])
 
 
 def _counting_order(image: Integers, category: Integers, score: Floats) -> Integers:

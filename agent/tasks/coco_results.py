@@ -192,11 +192,12 @@ def _categorised(
         [scored.rows[:, :6], [meaning.get(int(number), -1) for number in scored.rows[:, 6]]]
     )
     first = f"{predicted[0]:g} is {names.get(meaning.get(int(predicted[0]), -1), 'none')!r}"
-    note = (
-        f"the category ids in {noun} are {confirmed[0]} ({first}), as {agreed} of {total} "
-        "detected objects confirm"
+    return CocoAp(scored.truth, rows, scored.kind, shapes), (
+        (
+            f"the category ids in {noun} are {confirmed[0]} ({first}), as {agreed} of {total} "
+            "detected objects confirm"
+        ),
     )
-    return CocoAp(scored.truth, rows, scored.kind, shapes), (note,)
 
 
 def _is_confirmed(votes: Mapping[int, Counter[int]], meaning: Mapping[int, int]) -> bool:

@@ -194,12 +194,11 @@ class Detection(PhotoTask):
             or limit >= min(CardOutput().max_detections, COUNTED * len(self._categories))
         ):
             return ()
-        share = f"{len(self._full)} of {len(self._predictions)} photographs"
-        remedy = f"COCO counts {COUNTED} of each class: remove output.max_detections"
         return (
             (
                 f"AP may be too low: the card keeps {limit} detections of a photograph, which "
-                f"{share} have, and {remedy}"
+                f"{len(self._full)} of {len(self._predictions)} photographs have, and COCO counts "
+                f"{COUNTED} of each class: remove output.max_detections"
             ),
         )
 

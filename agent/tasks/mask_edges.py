@@ -130,5 +130,4 @@ def _union(parts: Sequence[Edges]) -> Edges:
     order = np.argsort(edges, kind="stable")
     change = np.resize([1, -1], len(edges))[order]
     depth = np.cumsum(change)
-    union: Edges = edges[order][(depth == 0) | (depth == change)]
-    return union
+    return np.asarray(edges[order][(depth == 0) | (depth == change)])

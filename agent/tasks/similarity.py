@@ -101,8 +101,7 @@ def compared_masks(_: Floats, shapes: Sequence[Any], annotations: Annotations) -
         union = np.where(
             is_crowd[objects], areas[detections], areas[detections] + object_areas[objects] - shared
         )
-        iou: Floats = np.divide(shared, union, out=np.zeros_like(shared), where=shared > 0)
-        return iou
+        return np.asarray(np.divide(shared, union, out=np.zeros_like(shared), where=shared > 0))
 
     return Compared(areas, is_crowd, similarity, 1 << 8)
 

@@ -67,8 +67,6 @@ def values_of_first(outputs: Sequence[NDArray[Any]], loaded: Loaded) -> list[NDA
     `loaded` is as the runtime returned it.
     """
     batch = fixed_batch(loaded)
-    if batch == 1:
-        return real_values(outputs, loaded)
     return real_values(
         [output[:1] if output.shape[:1] == (batch,) else output for output in outputs], loaded
     )
@@ -267,8 +265,7 @@ def pixel_table(image: ImageInput, info: TensorInfo) -> Array:
         real = np.clip(
             np.rint(real / (info.scale or 1.0)) + (info.zero_point or 0), bounds.min, bounds.max
         )
-    table: Array = real.astype(dtype)
-    return table
+    return np.asarray(real.astype(dtype))
 
 
 def _shift(table: Array) -> np.uint8 | None:

@@ -139,8 +139,7 @@ def _greedy(over: NDArray[np.bool_]) -> list[int]:
 def corners(centred: Floats) -> Floats:
     """Return x1, y1, x2, y2 of boxes given as centre x, centre y, width, height: float32 [n, 4]."""
     centres, halves = centred.T[:2], centred.T[2:] / 2
-    ends: Floats = np.concatenate([centres - halves, centres + halves]).T
-    return ends
+    return np.asarray(np.concatenate([centres - halves, centres + halves]).T)
 
 
 def input_unit(boxes: Floats, frame: PhotoFrame) -> Floats:
@@ -170,8 +169,7 @@ def unplaced(boxes: Floats, frame: PhotoFrame) -> Floats:
     offset, scale = np.array(
         [[frame.offset_x, frame.offset_y] * 2, [frame.scale_x, frame.scale_y] * 2], np.float32
     )
-    in_photo: Floats = (boxes - offset) / scale
-    return in_photo
+    return np.asarray((boxes - offset) / scale)
 
 
 def to_photo(boxes: Floats, frame: PhotoFrame) -> Floats:

@@ -6,7 +6,6 @@ Source: ultralytics `nn/modules/head.py` (`Pose`, `Detect.postprocess`).
 
 from collections.abc import Sequence
 
-
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame
 from edgemeter.agent.vision.decoders.family import KEYPOINTS, Recognition, UnknownModel
 from edgemeter.agent.vision.decoders.masks import with_keypoints
