@@ -103,12 +103,9 @@ class Fnirsi:
                     self._root / name.lstrip("/"), os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY
                 )
             except OSError as error:
-                message = (
+                raise (AbsentError if isinstance(error, FileNotFoundError) else UnavailableError)(
                     f"cannot open {name!r} ({error.strerror}): correct device, or add the "
                     "documented udev rule"
-                )
-                raise (AbsentError if isinstance(error, FileNotFoundError) else UnavailableError)(
-                    message
                 ) from error
             for kind in (START, NEXT, NEXT if self._sends else GO_ON):
                 self._tell(kind)

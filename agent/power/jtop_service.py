@@ -84,8 +84,10 @@ class Jtop:
         rails = self._power()
         taken_ns = time.monotonic_ns()
         board = jetson_rails.board_of(list(rails), jetson_rails.device_tree_names(self._root))
-        shown = _shown(rails)
-        return Reading(taken_ns=taken_ns, power_w=jetson_rails.total_w(board, shown), rails=shown)
+        rail_powers = _shown(rails)
+        return Reading(
+            taken_ns=taken_ns, power_w=jetson_rails.total_w(board, rail_powers), rails=rail_powers
+        )
 
     def close(self) -> None:
         client, self._client = self._client, None

@@ -80,8 +80,9 @@ class Nvml(PowerSensor):
             is_wrong = isinstance(
                 error, (library.NVMLError_NotFound, library.NVMLError_InvalidArgument)
             )
-            message = f"[sensors.nvml] gpu = {self._gpu!r}: {error}: `nvidia-smi -L` lists the GPUs"
-            raise (ConfigError if is_wrong else UnavailableError)(message) from error
+            raise (ConfigError if is_wrong else UnavailableError)(
+                f"[sensors.nvml] gpu = {self._gpu!r}: {error}: `nvidia-smi -L` lists the GPUs"
+            ) from error
         return self._description
 
     def _described(self) -> Description:

@@ -125,18 +125,14 @@ class Pi5Pmic(PowerSensor):
     def _refusal(self, output: str) -> UnavailableError:
         text = " ".join(output.split())
         if "not registered" in text:
-            message = (
+            model = optional_text(self._root / "proc/device-tree/model") or ""
+            is_older = "Raspberry Pi" in model and not PI_5_FAMILY.search(model)
+            return (AbsentError if is_older else UnavailableError)(
                 f"the firmware knows no `pmic_read_adc` ({text[:80]}): a Raspberry Pi 4 or older "
                 "has no power sensor, "
                 "measure it with an external one; on a Raspberry Pi 5 update with `sudo "
                 "rpi-eeprom-update -a`"
             )
-            model = optional_text(self._root / "proc/device-tree/model") or ""
-            return (
-                AbsentError
-                if "Raspberry Pi" in model and not PI_5_FAMILY.search(model)
-                else UnavailableError
-            )(message)
         if "VCHI" in text or "vchiq" in text or "/dev/vc" in text:
             return UnavailableError(
                 f"vcgencmd may not ask the firmware ({text[:80]}): `sudo usermod -aG video "

@@ -95,11 +95,10 @@ class ReplaySensor:
         if scope in get_args(Scope):
             return cast("Scope", scope)
         lack = "states no scope" if scope is None else f"has the unknown scope {scope!r}"
-        remedy = (
-            'set scope = "board-input" in [sensors.replay], or what its sensor saw '
-            f"({', '.join(get_args(Scope))})"
+        raise ConfigError(
+            f'the power recording {self._path!r} {lack}: set scope = "board-input" in '
+            f"[sensors.replay], or what its sensor saw ({', '.join(get_args(Scope))})"
         )
-        raise ConfigError(f"the power recording {self._path!r} {lack}: {remedy}")
 
 
 def _spacing_ms(t_s: Sequence[float]) -> float:
@@ -121,8 +120,10 @@ def _load(path: str) -> ReplayTrace:
                 power_w=tuple(float(row["power_w"]) for row in rows),
             )
     except (msgspec.MsgspecError, ValueError, KeyError, TypeError, csv.Error) as error:
-        requirement = "it needs JSON with t_s and power_w, or CSV with the header t_s,power_w"
-        raise ConfigError(f"{path!r} is not a power recording ({error}): {requirement}") from error
+        raise ConfigError(
+            f"{path!r} is not a power recording ({error}): it needs JSON with t_s and power_w, or "
+            "CSV with the header t_s,power_w"
+        ) from error
     is_whole = len(recording.t_s) == len(recording.power_w) >= 2 and all(
         map(math.isfinite, (*recording.power_w, *recording.t_s))
     )

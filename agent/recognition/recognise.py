@@ -117,16 +117,18 @@ def _doubts_about_card(model: Path, path: Path, read: Card) -> Iterator[Guess]:
     """
     actual = model_file.sha256(model) if read.sha256 is not None and model.is_file() else None
     if read.sha256 is not None and actual not in (None, read.sha256):
-        unsure = (
+        yield Guess(
+            f"{model.name} is not the file its card was written for",
+            "unsure",
             f"the card is for sha256 {read.sha256[:12]}, the file has {str(actual)[:12]}, and "
             f"{path.name!r} may not match it: "
-            "remove it, and `edgemeter models add` writes a new one"
+            "remove it, and `edgemeter models add` writes a new one",
         )
-        yield Guess(f"{model.name} is not the file its card was written for", "unsure", unsure)
     if doubt := read.made.get("family_doubt"):
-        remedy = f"correct {path.name!r}, and remove family_doubt from [made] in it"
         yield Guess(
-            f"{model.name} has a card that was guessed", UNSURE_FAMILY, f"{doubt}; {remedy}"
+            f"{model.name} has a card that was guessed",
+            UNSURE_FAMILY,
+            f"{doubt}; correct {path.name!r}, and remove family_doubt from [made] in it",
         )
 
 

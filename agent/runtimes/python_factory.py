@@ -117,28 +117,29 @@ class PythonFactory(Runtime):
         for path in (target.source, *sources(target), *weights, *named, *opened(target, noted)):
             further.setdefault(path.resolve(), path)
         del further[target.source.resolve()]
-        loaded = Loaded(
-            package="python",
-            version=platform.python_version(),
-            backend="callable",
-            inputs=python_model.inputs,
-            outputs=self._outputs,
-            metadata=python_model.metadata,
-            import_ns=import_ns,
-            load_ns=max(1, factory_ns),
-            name=name_of(python_model, target),
-            sha256=model_file.sha256(model, further.values()),
-            size_bytes=sum(
-                path.stat().st_size for path in (*model_file.parts(model), *further.values())
-            ),
-            first_ns=first_ns,
-            compiles_at_call=python_model.compiles
-            or python_model.backend.partition(",")[0] in _COMPILERS,
-            threads_reason=None
-            if "threads" in keywords
-            else "the factory takes no `threads`: its library chooses their number",
+        return self.with_late_facts(
+            Loaded(
+                package="python",
+                version=platform.python_version(),
+                backend="callable",
+                inputs=python_model.inputs,
+                outputs=self._outputs,
+                metadata=python_model.metadata,
+                import_ns=import_ns,
+                load_ns=max(1, factory_ns),
+                name=name_of(python_model, target),
+                sha256=model_file.sha256(model, further.values()),
+                size_bytes=sum(
+                    path.stat().st_size for path in (*model_file.parts(model), *further.values())
+                ),
+                first_ns=first_ns,
+                compiles_at_call=python_model.compiles
+                or python_model.backend.partition(",")[0] in _COMPILERS,
+                threads_reason=None
+                if "threads" in keywords
+                else "the factory takes no `threads`: its library chooses their number",
+            )
         )
-        return self.with_late_facts(loaded)
 
     def check(self, model: Path, options: Options) -> None:
         """Raise if the source is absent, or is not Python; nothing is run. See `Runtime.check`."""

@@ -106,10 +106,9 @@ class OpenInference:
         answer = self._link.ask(self._path)
         self._check_described(answer, model)
         if (ready := self._link.ask(f"{self._path}/ready")).status != 200:
-            reason = ready.reason or f"status {ready.status}"
             raise UnavailableError(
-                f"{self._file.url} has the model {model!r}, but it is not ready ({reason}): "
-                "wait, or read its log"
+                f"{self._file.url} has the model {model!r}, but it is not ready "
+                f"({ready.reason or f'status {ready.status}'}): wait, or read its log"
             )
         try:
             metadata = msgspec.convert(answer.document, _OipMetadata)

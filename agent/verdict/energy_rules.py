@@ -30,9 +30,9 @@ def implausible_power(facts: Facts) -> RuleEvidence | None:
         is_part = wide.scope in INSIDE[narrow.scope]
         is_same = narrow.scope == wide.scope and set(narrow.excludes) == set(wide.excludes)
         if (is_part and beyond_w > u_w) or (is_same and abs(beyond_w) > u_w):
-            numbers = {"power_w": narrow.mean_power_w, "other_power_w": wide.mean_power_w}
             return RuleEvidence(
-                numbers, f"{narrow.sensor} ({narrow.scope}) against {wide.sensor} ({wide.scope})"
+                {"power_w": narrow.mean_power_w, "other_power_w": wide.mean_power_w},
+                f"{narrow.sensor} ({narrow.scope}) against {wide.sensor} ({wide.scope})",
             )
     return None
 
