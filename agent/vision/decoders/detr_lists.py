@@ -50,16 +50,11 @@ class DetrLists(Family):
             info.name.lower().startswith("detection_") for info in facts.outputs
         ):
             return None
-        return Recognition(
-            classes,
-            (
-                (
-                    "boxes are x1, y1, x2, y2, as YOLO's; if y comes first, as in TensorFlow's "
-                    "detectors, set `family` = tflite-postprocess"
-                ),
-                *facts.unnamed(classes),
-            ),
+        doubt = (
+            "boxes are x1, y1, x2, y2, as YOLO's; if y comes first, as in TensorFlow's "
+            "detectors, set `family` = tflite-postprocess"
         )
+        return Recognition(classes, (doubt, *facts.unnamed(classes)))
 
     @classmethod
     def pictures(cls, facts: UnknownModel) -> Pictures:

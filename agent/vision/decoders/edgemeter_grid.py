@@ -36,16 +36,11 @@ class EdgemeterGrid(Family):
         at, rows, columns = two_tables(facts.shapes) or (1, 0, 0)
         if at != 0 or facts.size is None or rows != cell_count(*facts.size, STRIDES):
             return None
-        return Recognition(
-            columns,
-            (
-                (
-                    "boxes as distances from the cells of our own detector's grids; set `family` if it "
-                    "is another model"
-                ),
-                *facts.unnamed(columns),
-            ),
+        doubt = (
+            "boxes as distances from the cells of our own detector's grids; set `family` if it "
+            "is another model"
         )
+        return Recognition(columns, (doubt, *facts.unnamed(columns)))
 
     def __init__(self, model: Card, loaded: Loaded) -> None:
         super().__init__(model, loaded)

@@ -44,16 +44,14 @@ class Torchvision(Family):
     def recognise(cls, facts: UnknownModel) -> Recognition | None:
         if len(facts.shapes) < 3 or labelled_lists(facts.shapes) is None:
             return None
+        doubt = (
+            "labels count from 1, 0 is the background, as torchvision's do; set `family` in its "
+            "card if that is wrong"
+        )
         classes = facts.foreground or facts.classes_or(COCO_LAST_ID)
         return Recognition(
             classes,
-            (
-                *facts.unnamed(classes, "COCO's ids" if classes == COCO_LAST_ID else ""),
-                (
-                    "labels count from 1, 0 is the background, as torchvision's do; set `family` in "
-                    "its card if that is wrong"
-                ),
-            ),
+            (*facts.unnamed(classes, "COCO's ids" if classes == COCO_LAST_ID else ""), doubt),
         )
 
     @classmethod
