@@ -25,17 +25,18 @@ def read(device: str, fleet: str, session: int, settings: config.Config) -> mess
     from edgemeter.agent.power import detect  # noqa: PLC0415 - see above
 
     machine = fingerprint.read()
-    sensors = tuple(
-        sensor.name for sensor in detect.detect_sensors(settings.sensors) if sensor.description
+    return _birth(
+        device,
+        fleet,
+        session,
+        board=machine.board,
+        os=machine.os,
+        arch=machine.arch,
+        runtimes=machine.libraries,
+        sensors=tuple(
+            sensor.name for sensor in detect.detect_sensors(settings.sensors) if sensor.description
+        ),
     )
-    described = {
-        "board": machine.board,
-        "os": machine.os,
-        "arch": machine.arch,
-        "runtimes": machine.libraries,
-        "sensors": sensors,
-    }
-    return _birth(device, fleet, session, **described)
 
 
 def read_apart(device: str, fleet: str, session: int, path: str | None) -> messages.Birth:

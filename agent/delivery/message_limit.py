@@ -198,8 +198,11 @@ class MessageLimit:
         """
 
         def is_passed(message: _SentMessage) -> bool:
-            seqs = [record.seq for record in message.records if record.session == receipt.session]
-            return any(first <= seq <= last for first, last in receipt.held for seq in seqs)
+            return any(
+                record.session == receipt.session and first <= record.seq <= last
+                for first, last in receipt.held
+                for record in message.records
+            )
 
         if passed := [message for message in self._unconfirmed if is_passed(message)]:
             self._unconfirmed = [message for message in self._unconfirmed if not is_passed(message)]
@@ -243,10 +246,9 @@ class MessageLimit:
 
     def room(self, session: MqttSession) -> int:
         """Return how many messages may be sent now."""
-        room = session.room()
         if self._together_bytes is None and not self._refusals:
-            return room
-        return 0 if self._on_the_way else min(room, 1)
+            return session.room()
+        return 0 if self._on_the_way else min(session.room(), 1)
 
     def refusal(self) -> Refusal | None:
         """Return the refusal of the smallest message that this broker did not accept."""
@@ -254,11 +256,10 @@ class MessageLimit:
         closed = sorted(refusal for refusal in self._refusals if refusal.answer != _CERTAIN)
         # One message at least was tried again: several that were on the way when a broker was
         # killed are no sign.
-        counts = range(CLOSED_TIMES, len(closed) + 1)
         count = next(
             (
                 count
-                for count in counts
+                for count in range(CLOSED_TIMES, len(closed) + 1)
                 if len({refusal.size_bytes for refusal in closed[:count]}) < count
             ),
             0,
@@ -297,8 +298,10 @@ class MessageLimit:
         answer_text = (
             "closed the connection" if refusal.answer == "closed" else f"answered {refusal.answer}"
         )
-        how = f"{answer_text} {CLOSED_TIMES} times right after {refusal.size_bytes} bytes"
-        return f"the broker at {self._broker} {how}, while smaller messages passed"
+        return (
+            f"the broker at {self._broker} {answer_text} {CLOSED_TIMES} times right after "
+            f"{refusal.size_bytes} bytes, while smaller messages passed"
+        )
 
     def _learn_passed(
         self,
@@ -345,8 +348,10 @@ class MessageLimit:
         self._lost_bytes = max(self._lost_bytes, size_bytes)
         self._failed_growths += self._has_grown
         self._has_grown, self._answered = False, 0
-        sizes_bytes = [message.size_bytes for message in loss.unanswered if not message.records]
-        self._lost_other_bytes = max(sizes_bytes, default=self._lost_other_bytes)
+        self._lost_other_bytes = max(
+            (message.size_bytes for message in loss.unanswered if not message.records),
+            default=self._lost_other_bytes,
+        )
         self._defer([record for message in loss.unanswered for record in message.records])
         answer = ANSWERS.get(loss.reason)
         was_alone = [len(message.records) for message in loss.unanswered] == [1]
@@ -354,7 +359,9 @@ class MessageLimit:
         # before.
         is_suspicious = was_alone and 0 < self._passed_bytes < size_bytes
         if answer == _CERTAIN or (answer is not None and is_suspicious):
-            self._add(Refusal(size_bytes, answer))
+            refusal = Refusal(size_bytes, answer)
+            self._refusals.append(refusal)
+            self._outbox.add_refusal(self._broker, refusal)
 
     def _defer(self, records: Sequence[Pending]) -> None:
         """Send the largest of these records after all others, unless they are alike."""
@@ -389,7 +396,3 @@ class MessageLimit:
                 record.row, f"{size_text}; {how} (MQTT 3.1.1 does not report why)"
             ):
                 logger.error("%s; %s: it stays in the outbox", size_text, how)
-
-    def _add(self, refusal: Refusal) -> None:
-        self._refusals.append(refusal)
-        self._outbox.add_refusal(self._broker, refusal)

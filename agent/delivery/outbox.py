@@ -118,8 +118,7 @@ class Outbox(Database):
             # their own.
             self._begin_session()
         numbered = msgspec.structs.replace(record, session=self.session, seq=self._last_seq + 1)
-        dropped = self._insert(numbered)
-        self._report_dropped(dropped)
+        self._report_dropped(self._insert(numbered))
         self._device = record.device
         self._last_seq += 1
         return numbered
@@ -141,10 +140,11 @@ class Outbox(Database):
         selects one device's, `fleet` one fleet's. Records whose timestamp may still be corrected
         are excluded.
         """
-        condition = "row NOT IN (SELECT row FROM unstamped)"
         query = (
-            f"{_SELECT} WHERE row > ? AND (? IS NULL OR device = ?) AND (? IS NULL OR fleet = ?) "
-            f"AND {condition} ORDER BY row LIMIT ?"
+            # The SQL contains only our own words.
+            f"{_SELECT} WHERE row > ? AND (? IS NULL OR device = ?) AND "  # noqa: S608
+            "(? IS NULL OR fleet = ?) AND row NOT IN (SELECT row FROM unstamped) "
+            "ORDER BY row LIMIT ?"
         )
         values = (after_row, device, device, fleet, fleet, limit_records)
         records: list[Pending] = []
@@ -191,8 +191,12 @@ class Outbox(Database):
             return outbox_file.too_large(connection, device)
 
     def refusals(self, broker: str) -> list[outbox_file.Refusal]:
-        rows = self.query("SELECT size_bytes, answer FROM refusals WHERE broker = ?", broker)
-        return [outbox_file.Refusal(*row) for row in rows]
+        return [
+            outbox_file.Refusal(*row)
+            for row in self.query(
+                "SELECT size_bytes, answer FROM refusals WHERE broker = ?", broker
+            )
+        ]
 
     def add_refusal(self, broker: str, refusal: outbox_file.Refusal) -> None:
         self._reserve.in_need(
@@ -210,8 +214,10 @@ class Outbox(Database):
     def doubt_refusals(self, broker: str, count: int) -> None:
         """Forget the refusals that are not certain, except for the `count` smallest."""
         uncertain = "FROM refusals WHERE broker = ? AND answer != '0x95'"
-        smallest = f"SELECT rowid {uncertain} ORDER BY size_bytes LIMIT ?"
-        statement = f"DELETE {uncertain} AND rowid NOT IN ({smallest})"
+        statement = (
+            f"DELETE {uncertain} AND rowid NOT IN "
+            f"(SELECT rowid {uncertain} ORDER BY size_bytes LIMIT ?)"
+        )
         self._reserve.in_need(lambda: self._write(statement, broker, broker, count))
 
     def _write(self, statement: str, *values: object) -> int:
@@ -270,10 +276,9 @@ class Outbox(Database):
         )
         for row, head in connection.execute(f"SELECT row, record {rows}", named).fetchall():
             # A measured time is not changed.
-            if not is_timeless(decode(head), received_ns):
-                continue
-            placed = change_fields(head, started_at_ns=received_ns, stamped_by="collector")
-            connection.execute("UPDATE records SET record = ? WHERE row = ?", (placed, row))
+            if is_timeless(decode(head), received_ns):
+                placed = change_fields(head, started_at_ns=received_ns, stamped_by="collector")
+                connection.execute("UPDATE records SET record = ? WHERE row = ?", (placed, row))
 
     def _end_some(self, connection: sqlite3.Connection, named: tuple[int, int, int]) -> int:
         rows = (
@@ -282,11 +287,10 @@ class Outbox(Database):
         )
         if not self._reserve.is_whole():
             # On a full disk none stays. The SQL contains only our own words.
-            statement = (
-                "DELETE FROM records "  # noqa: S608
-                f"WHERE row IN ({rows} LIMIT {_FORGET_RECORDS})"
-            )
-            return connection.execute(statement, named).rowcount
+            return connection.execute(
+                f"DELETE FROM records WHERE row IN ({rows} LIMIT {_FORGET_RECORDS})",  # noqa: S608
+                named,
+            ).rowcount
         # Killed between the two, a record is sent again.
         connection.execute(f"INSERT OR IGNORE INTO receipted {rows} LIMIT {_FORGET_RECORDS}", named)
         return connection.execute(
@@ -334,10 +338,10 @@ INSERT OR IGNORE INTO waiting SELECT row FROM receipted JOIN records USING (row)
                 (_REQUESTS_REMEMBERED,),
             )
             connection.execute(statement, (device, fleet, request.since_ns))
-            first_row = connection.execute(
+            first_row: int | None = connection.execute(
                 "SELECT min(row) FROM waiting JOIN receipted USING (row)"
             ).fetchone()[0]
-        return None if first_row is None else int(first_row)
+        return first_row
 
     def receipted(self, device: str) -> int:
         """Return the number of receipted records of `device` that are still stored.
@@ -403,8 +407,8 @@ INSERT OR IGNORE INTO waiting SELECT row FROM receipted JOIN records USING (row)
             ][0]
         )
 
-    def stamp(self, boot_id: str, boot_ns: int) -> int:
-        """Compute the timestamps of the records held back in this boot; return their number.
+    def stamp(self, boot_id: str, boot_ns: int) -> None:
+        """Compute the timestamps of the records held back in this boot.
 
         `boot_ns` is the time of the boot: UTC, by a correct clock.
         """
@@ -413,21 +417,16 @@ INSERT OR IGNORE INTO waiting SELECT row FROM receipted JOIN records USING (row)
             "(row) WHERE boot_id = ?"
         )
         with self.transaction() as connection:
-            rows = connection.execute(query, (boot_id,)).fetchall()
-            for row, since_boot_ns, head in rows:
+            for row, since_boot_ns, head in connection.execute(query, (boot_id,)).fetchall():
                 right = change_fields(
                     head, started_at_ns=boot_ns + since_boot_ns, stamped_by="device-later"
                 )
                 connection.execute("UPDATE records SET record = ? WHERE row = ?", (right, row))
             connection.execute("DELETE FROM unstamped WHERE boot_id = ?", (boot_id,))
-        return len(rows)
 
-    def leave_unstamped(self, all_but_boot_id: str = "") -> int:
-        """Release the records of other boots than this, or all; return their number."""
-        with self.transaction() as connection:
-            return connection.execute(
-                "DELETE FROM unstamped WHERE boot_id != ?", (all_but_boot_id,)
-            ).rowcount
+    def leave_unstamped(self, all_but_boot_id: str = "") -> None:
+        """Release the records of other boots than this, or all."""
+        self._write("DELETE FROM unstamped WHERE boot_id != ?", all_but_boot_id)
 
     def _begin_session(self) -> None:
         with self.transaction() as connection:
@@ -468,10 +467,11 @@ INSERT OR IGNORE INTO waiting SELECT row FROM receipted JOIN records USING (row)
             ):
                 # The monotonic clock stops while the machine is suspended, the time since boot does
                 # not.
-                suspended_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.clock_gettime_ns(
-                    time.CLOCK_MONOTONIC
+                since_boot_ns = (
+                    record.monotonic_ns
+                    + time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+                    - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
                 )
-                since_boot_ns = record.monotonic_ns + suspended_ns
                 connection.execute(
                     "INSERT INTO unstamped VALUES (?, ?, ?)",
                     (row, record.environment.boot_id, since_boot_ns),

@@ -128,8 +128,11 @@ def drop_receipted(
     """
     excess_bytes = sqlite_file.space_bytes(connection)[0] - int(KEPT_RATIO * limit_bytes)
     if excess_bytes > 0:
-        sizes = "SELECT row, size_bytes FROM receipted JOIN records USING (row) ORDER BY row"
-        up_to, _ = _oldest(connection, sizes, excess_bytes + int(KEPT_SLACK_RATIO * limit_bytes))
+        up_to, _ = _oldest(
+            connection,
+            "SELECT row, size_bytes FROM receipted JOIN records USING (row) ORDER BY row",
+            excess_bytes + int(KEPT_SLACK_RATIO * limit_bytes),
+        )
         connection.execute(
             "DELETE FROM records WHERE row IN (SELECT row FROM receipted WHERE row <= ?)", (up_to,)
         )
@@ -138,14 +141,11 @@ def drop_receipted(
     ).fetchone()
     before_ns = now_ns - int(KEPT_DAYS * NS_PER_DAY)
     if oldest is not None and (oldest[0] < before_ns or not has_disk):
-        rows = (
-            # The SQL contains only our own names.
-            "SELECT row FROM receipted JOIN records USING (row) "  # noqa: S608
-            f"WHERE kept_ns < ? OR ? ORDER BY row LIMIT {KEPT_STEP}"
-        )
-        # The SQL contains only our own words.
         connection.execute(
-            f"DELETE FROM records WHERE row IN ({rows})",  # noqa: S608
+            # The SQL contains only our own words.
+            "DELETE FROM records WHERE row IN ("  # noqa: S608
+            "SELECT row FROM receipted JOIN records USING (row) "
+            f"WHERE kept_ns < ? OR ? ORDER BY row LIMIT {KEPT_STEP})",
             (before_ns, not has_disk),
         )
 
@@ -262,13 +262,10 @@ def drop_down_to(connection: sqlite3.Connection, limit_bytes: int) -> Dropped:
     if excess_bytes <= 0:
         return Dropped()
     size_bytes = excess_bytes + int(SLACK_RATIO * limit_bytes)
-    newest = connection.execute("SELECT max(row) FROM records").fetchone()[0] or 0
     traces, freed_bytes = _drop_traces(connection, size_bytes)
     return Dropped(
         traces,
-        _drop_records(connection, size_bytes - freed_bytes, newest)
-        if freed_bytes < excess_bytes
-        else 0,
+        _drop_records(connection, size_bytes - freed_bytes) if freed_bytes < excess_bytes else 0,
     )
 
 
@@ -286,11 +283,11 @@ def _drop_traces(connection: sqlite3.Connection, size_bytes: int) -> tuple[int, 
     return connection.execute("DELETE FROM samples WHERE row <= ?", (up_to,)).rowcount, found_bytes
 
 
-def _drop_records(connection: sqlite3.Connection, size_bytes: int, newest: int) -> int:
+def _drop_records(connection: sqlite3.Connection, size_bytes: int) -> int:
     up_to, _ = _oldest(
         connection,
-        # The SQL contains only our own words.
-        f"SELECT row, length(record) FROM records WHERE row < {newest} ORDER BY row",  # noqa: S608
+        "SELECT row, length(record) FROM records "
+        "WHERE row < (SELECT max(row) FROM records) ORDER BY row",
         size_bytes,
     )
     _add_dropped(connection, "records", "WHERE row <= ?", up_to)

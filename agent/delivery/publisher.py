@@ -117,8 +117,13 @@ class Publisher:
         self._lasting = lasting
         self._stamping = stamping or Stamping(outbox)
         self._limit = MessageLimit(outbox, str(address))
-        window = SendWindow(window_records, WINDOW_BYTES, receipt_timeout_s)
-        self._sender = Sender(outbox, birth.device, birth.fleet, self._limit, window)
+        self._sender = Sender(
+            outbox,
+            birth.device,
+            birth.fleet,
+            self._limit,
+            SendWindow(window_records, WINDOW_BYTES, receipt_timeout_s),
+        )
         self._listener = listener
         self._activity: messages.Activity | None = None
         self._challenge: str | None = None
@@ -427,12 +432,11 @@ class Publisher:
             self._session.publish(self._topic("state"), self._state(state), lasting="retained")
 
     def _state(self, state: str) -> bytes:
-        challenge = self._challenge if state == "online" else None
         return messages.encode_message(
             messages.DeviceState(
                 state=state,  # type: ignore[arg-type]
                 session=self._birth.session,
-                challenge=challenge,
+                challenge=self._challenge if state == "online" else None,
             )
         )
 
@@ -554,9 +558,11 @@ class Publisher:
         self._handler_messages.clear()
         if self._was_offline:
             self._stamping.is_online()
-        fleets = {self._birth.fleet, *self._outbox.fleets(self._birth.device)}
         session.subscribe(
-            [str(Topic(fleet, self._birth.device, "receipt")) for fleet in sorted(fleets)]
+            [
+                str(Topic(fleet, self._birth.device, "receipt"))
+                for fleet in sorted({self._birth.fleet, *self._outbox.fleets(self._birth.device)})
+            ]
         )
         if self._name.state != "beside":
             session.subscribe([self._topic("state")])
