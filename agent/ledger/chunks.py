@@ -79,12 +79,7 @@ def chunk_text(body: bytes) -> bytes:
         ) from error
 
 
-def raw_records(body: bytes) -> list[msgspec.Raw]:
-    """Return each record as a view of one text; raises ConfigError if the chunk is damaged."""
-    return _raw_records_in(chunk_text(body))
-
-
-def _raw_records_in(array: bytes) -> list[msgspec.Raw]:
+def _raw_records(array: bytes) -> list[msgspec.Raw]:
     try:
         return _chunk_array.decode(array)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
@@ -95,7 +90,7 @@ def _raw_records_in(array: bytes) -> list[msgspec.Raw]:
 
 def unpack_chunk(body: bytes) -> list[bytes]:
     """Return the JSON text of each record; raises ConfigError if the chunk is damaged."""
-    return [bytes(raw) for raw in raw_records(body)]
+    return [bytes(raw) for raw in _raw_records(chunk_text(body))]
 
 
 # Errors raised by a reader that does not understand a record: it is malformed or of a newer schema.
@@ -180,7 +175,7 @@ class HeldChunk:
         Raises:
             ConfigError: the chunk is damaged.
         """
-        raw_records = _raw_records_in(self.text)
+        raw_records = _raw_records(self.text)
         for row, index in self.rows:
             # It was removed since the rows were read.
             if memoryview(raw_records[index]) != REMOVED:
@@ -268,11 +263,13 @@ def rejections_of(source: Source, places: Iterable[int]) -> "list[Rejection]":
 
     if isinstance(source, ArrivedBatch):
         payloads = unpack_chunk(source.body)
-        rejections = [
-            Rejection(source.topic, payloads[index], COLLISION, source.received_ns)
-            for index in places
-        ]
-        return of_one_message(rejections, source.body)
+        return of_one_message(
+            [
+                Rejection(source.topic, payloads[index], COLLISION, source.received_ns)
+                for index in places
+            ],
+            source.body,
+        )
     return [
         Rejection(source[index].topic, source[index].payload, COLLISION, source[index].received_ns)
         for index in places

@@ -267,13 +267,26 @@ class Ledger(ABC):
             "SELECT place, body FROM runs JOIN chunks USING (chunk) WHERE device = ? AND session "
             "= ? AND seq = ? AND id = ?"
         )
-        rows = self.query(query, record.device, record.session, record.seq, record.id)
-        return next((unpack_chunk(body)[index] for index, body in rows), None)
+        return next(
+            (
+                unpack_chunk(body)[index]
+                for index, body in self.query(
+                    query, record.device, record.session, record.seq, record.id
+                )
+            ),
+            None,
+        )
 
     def ranges(self, device: str, session: int) -> list[tuple[int, int]]:
         """Return the ranges of sequence numbers (inclusive) of one session, in order."""
-        query = "SELECT seq FROM runs WHERE device = ? AND session = ? ORDER BY seq"
-        return coalesce(seq for (seq,) in self.query(query, device, session))
+        return coalesce(
+            seq
+            for (seq,) in self.query(
+                "SELECT seq FROM runs WHERE device = ? AND session = ? ORDER BY seq",
+                device,
+                session,
+            )
+        )
 
     def count(self) -> int:
         return int(self._value("SELECT count(*) FROM runs"))
@@ -360,11 +373,13 @@ class Ledger(ABC):
         # A list of runs does not read it.
         from edgemeter.agent.ledger import quarantine  # noqa: PLC0415
 
-        query = (
-            "SELECT row, topic, payload, size_bytes, reason, received_ns, last_ns, times FROM "
-            "quarantine ORDER BY row"
-        )
-        return [quarantine.QuarantinedMessage(*row) for row in self.query(query)]
+        return [
+            quarantine.QuarantinedMessage(*row)
+            for row in self.query(
+                "SELECT row, topic, payload, size_bytes, reason, received_ns, last_ns, times FROM "
+                "quarantine ORDER BY row"
+            )
+        ]
 
     def quarantined_count(self) -> int:
         return int(self._value("SELECT count(*) FROM quarantine"))
@@ -392,15 +407,16 @@ class Ledger(ABC):
         """
         from edgemeter.agent.ledger import presence  # noqa: PLC0415 - a list of runs reads neither
 
-        forgotten: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        forgotten: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
         for device, session, first, last in self.query(
             "SELECT device, session, first, last FROM forgotten"
         ):
-            forgotten.setdefault((device, session), []).append((first, last))
+            forgotten[device, session].append((first, last))
         sessions = []
         for fleet, device, session, records, highest, received_ns in self.query(_SESSIONS):
-            ranges = forgotten.get((device, session), ())
-            gone = sum(max(0, min(last, highest) - first + 1) for first, last in ranges)
+            gone = sum(
+                max(0, min(last, highest) - first + 1) for first, last in forgotten[device, session]
+            )
             sessions.append(
                 presence.SessionHeld(
                     fleet, device, session, records, highest - records - gone, received_ns
@@ -412,11 +428,13 @@ class Ledger(ABC):
         """Return every device that reported its presence, by fleet and name."""
         from edgemeter.agent.ledger import presence  # noqa: PLC0415 - a list of runs reads neither
 
-        query = (
-            "SELECT fleet, device, state, session, birth, changed_ns, health FROM presence ORDER "
-            "BY fleet, device"
-        )
-        return [presence.present_device(*row) for row in self.query(query)]
+        return [
+            presence.present_device(*row)
+            for row in self.query(
+                "SELECT fleet, device, state, session, birth, changed_ns, health FROM presence "
+                "ORDER BY fleet, device"
+            )
+        ]
 
     def backlogs(self) -> "list[presence.DeviceBacklog]":
         """Return the state and the backlog of every device, without the rest of its reports."""

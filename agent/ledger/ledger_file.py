@@ -153,7 +153,11 @@ class LedgerWriter:
                     runs, chunk, self._forgotten_among(runs) if has_forgotten else frozenset()
                 )
                 if new:
-                    self._add_chunk(chunk, source)
+                    self._connection.execute(
+                        "INSERT INTO chunks (chunk, last_row, received_ns, body) "
+                        "VALUES (?, last_insert_rowid(), ?, ?)",
+                        (chunk, chunks.received_ns_of(source), chunks.body_of(source)),
+                    )
                 inserted += new
                 touched |= cases_in_sessions(runs)
                 keys += [run.key for index, run in enumerate(runs) if index not in collided]
@@ -179,28 +183,20 @@ class LedgerWriter:
         self._connection.executemany(ADD_SUBJECT, self._subjects.new_among(runs))
         inserted = self._connection.executemany(_INSERT, rows).rowcount if rows else 0
         held_id = "SELECT id FROM runs WHERE device = ? AND session = ? AND seq = ?"
-        repeated = rows if inserted < len(rows) else []
         return inserted, {
             row[_PLACE]
-            for row in repeated
+            for row in (rows if inserted < len(rows) else ())
             if self._connection.execute(held_id, row[:3]).fetchone()[0] != row[3]
         }
 
     def _forgotten_among(self, runs: Sequence[RunRow]) -> frozenset[int]:
         query = "SELECT first, last FROM forgotten WHERE device = ? AND session = ?"
-        sessions = {run.key[1:3] for run in runs}
         ranges = {
-            session: self._connection.execute(query, session).fetchall() for session in sessions
+            session: self._connection.execute(query, session).fetchall()
+            for session in {run.key[1:3] for run in runs}
         }
         return frozenset(
             index
             for index, run in enumerate(runs)
             if any(first <= run.key.seq <= last for first, last in ranges[run.key[1:3]])
-        )
-
-    def _add_chunk(self, chunk: int, source: Source) -> None:
-        last_row = self._connection.execute("SELECT last_insert_rowid()").fetchone()[0]
-        statement = "INSERT INTO chunks (chunk, last_row, received_ns, body) VALUES (?, ?, ?, ?)"
-        self._connection.execute(
-            statement, (chunk, last_row, chunks.received_ns_of(source), chunks.body_of(source))
         )

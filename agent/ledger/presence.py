@@ -107,9 +107,9 @@ def note_presence(
                 _STATE, (*name, change.message.state, change.message.session, change.received_ns)
             )
         else:
-            report = _BIRTH if isinstance(change.message, Birth) else _HEALTH
             statements.execute(
-                report, (*name, msgspec.json.encode(change.message), change.received_ns)
+                _BIRTH if isinstance(change.message, Birth) else _HEALTH,
+                (*name, msgspec.json.encode(change.message), change.received_ns),
             )
 
 

@@ -144,5 +144,13 @@ def _entry_values(rejection: Rejection) -> tuple[object, ...]:
     payload = rejection.payload[:PAYLOAD_LIMIT_BYTES]
     digest = hashlib.sha256(b"\0".join((rejection.topic.encode(), rejection.reason.encode(), b"")))
     digest.update(rejection.payload)
-    stamps = (rejection.received_ns, rejection.received_ns)
-    return digest.digest(), topic, payload, len(rejection.payload), len(payload), reason, *stamps
+    return (
+        digest.digest(),
+        topic,
+        payload,
+        len(rejection.payload),
+        len(payload),
+        reason,
+        rejection.received_ns,
+        rejection.received_ns,
+    )

@@ -5,6 +5,7 @@ their age. The numbers of removed records are kept as ranges, so that a repeated
 as new. A file does not shrink; free space is reused.
 """
 
+import itertools
 import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -72,9 +73,11 @@ def apply_retention(
     stripped = _strip(
         connection, before_ns(retention.samples_days, now_ns), drained, is_any=is_too_large
     )
-    is_only_records_left = is_too_large and not stripped
     records = _delete(
-        connection, before_ns(retention.records_days, now_ns), drained, is_any=is_only_records_left
+        connection,
+        before_ns(retention.records_days, now_ns),
+        drained,
+        is_any=is_too_large and not stripped,
     )
     return RetentionRemoved(records, stripped, is_all=not stripped and not records)
 
@@ -87,10 +90,9 @@ def bound_own(connection: sqlite3.Connection, limit_bytes: int) -> None:
     Received records are not removed; the newest run stays whole. Some more than needed is removed,
     as room for further runs.
     """
-    query = (
+    chunks = connection.execute(
         "SELECT chunk, last_row, length(body), has_samples FROM chunks WHERE is_own ORDER BY chunk"
-    )
-    chunks = connection.execute(query).fetchall()
+    ).fetchall()
     over_bytes = sum(size for _, _, size, _ in chunks) - limit_bytes
     if over_bytes <= 0:
         return
@@ -121,10 +123,11 @@ def bound_own(connection: sqlite3.Connection, limit_bytes: int) -> None:
 
 
 def _strip(connection: sqlite3.Connection, before_ns: int, drained: int, *, is_any: bool) -> int:
-    query = """\
-SELECT chunk, body FROM chunks WHERE has_samples AND (? OR received_ns < ?) AND last_row <= ?
-        ORDER BY received_ns LIMIT ?"""
-    chunks = connection.execute(query, (is_any, before_ns, drained, SLICE_CHUNKS)).fetchall()
+    chunks = connection.execute(
+        "SELECT chunk, body FROM chunks WHERE has_samples AND (? OR received_ns < ?) "
+        "AND last_row <= ? ORDER BY received_ns LIMIT ?",
+        (is_any, before_ns, drained, SLICE_CHUNKS),
+    ).fetchall()
     for chunk, body in chunks:
         try:
             smaller = without_samples(body)
@@ -142,14 +145,15 @@ def _delete(connection: sqlite3.Connection, before_ns: int, drained: int, *, is_
     query = (
         "SELECT chunk, last_row, received_ns FROM chunks WHERE last_row <= ? ORDER BY chunk LIMIT ?"
     )
-    up_to: tuple[int, int] | None = None
-    for chunk, last_row, received_ns in connection.execute(query, (drained, SLICE_CHUNKS)):
-        if not is_any and received_ns >= before_ns:
-            break
-        up_to = chunk, last_row
-    if up_to is None:
+    due = list(
+        itertools.takewhile(
+            lambda row: is_any or row[2] < before_ns,
+            connection.execute(query, (drained, SLICE_CHUNKS)),
+        )
+    )
+    if not due:
         return 0
-    chunk, last_row = up_to
+    chunk, last_row, _ = due[-1]
     remember(
         connection,
         connection.execute(
@@ -165,11 +169,11 @@ def remove_rows(statements: Statements, last_row: int) -> int:
 
     The remaining siblings are judged again.
     """
-    query = (
+    touched = statements.execute(
         "SELECT DISTINCT session_started_at_ns, case_number FROM runs WHERE row <= ? AND "
-        "session_started_at_ns IS NOT NULL"
-    )
-    touched = statements.execute(query, (last_row,)).fetchall()
+        "session_started_at_ns IS NOT NULL",
+        (last_row,),
+    ).fetchall()
     removed: int = statements.execute("DELETE FROM runs WHERE row <= ?", (last_row,)).rowcount
     judge_siblings(statements, touched)
     return removed

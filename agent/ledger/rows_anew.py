@@ -55,10 +55,11 @@ def make_rows_anew(statements: Statements, tables: str) -> None:
                 "SELECT row, place FROM places WHERE chunk = ? ORDER BY row", (chunk,)
             ).fetchall()
         )
-        records = HeldChunk(list(places.items()), received_ns, chunk_text(body)).records(
-            refused.append
-        )
-        runs = {row: row_of(record, received_ns) for row, record in records}
+        chunk_records = HeldChunk(list(places.items()), received_ns, chunk_text(body))
+        runs = {
+            row: row_of(record, received_ns)
+            for row, record in chunk_records.records(refused.append)
+        }
         rows = [(row, *run.values, chunk, places[row]) for row, run in runs.items()]
         # Only SQLite stores NaN as NULL.
         statements.executemany(
@@ -84,10 +85,12 @@ def _set_apart(statements: Statements, refused: Sequence[SkippedRecord]) -> None
     for skipped in refused:
         warn_of_skipped(skipped)
         if (reference := skipped.reference) is not None:
-            topic = str(Topic(reference.fleet, reference.device, "result"))
             rejections.append(
                 quarantine.Rejection(
-                    topic, msgspec.json.encode(reference), skipped.reason, time.time_ns()
+                    str(Topic(reference.fleet, reference.device, "result")),
+                    msgspec.json.encode(reference),
+                    skipped.reason,
+                    time.time_ns(),
                 )
             )
             remember(statements, [(reference.device, reference.session, reference.seq)])

@@ -166,12 +166,10 @@ class LedgerRuns:
         values = [since_ns or 0, *(conditions[name] for name in columns)]
         bound = "" if limit is None or is_file or rows is not None else f"LIMIT {limit}"
         query = f"SELECT row {_JOINED} WHERE {where} ORDER BY started_at_ns DESC, row DESC {bound}"
-        listed_rows = [
-            int(row) for (row,) in self.ledger.query(query, *values) if rows is None or row in rows
-        ]
         placed_runs = (
             placed(entry.record, entry.received_ns)
-            for row in listed_rows
+            for (row,) in self.ledger.query(query, *values)
+            if rows is None or row in rows
             for entry in self._entries(row)
         )
         counted = [
@@ -224,8 +222,12 @@ class LedgerRuns:
         Raises:
             ConfigError: there are several, or it was deleted.
         """
-        query = "SELECT DISTINCT id FROM runs WHERE substr(id, 1, ?) = ?"
-        ids = {run_id for (run_id,) in self.ledger.query(query, len(prefix), prefix)}
+        ids = {
+            run_id
+            for (run_id,) in self.ledger.query(
+                "SELECT DISTINCT id FROM runs WHERE substr(id, 1, ?) = ?", len(prefix), prefix
+            )
+        }
         ids |= {
             run_id for _, run_id, *_ in self.ledger.query(_EXCLUDED) if run_id.startswith(prefix)
         }
@@ -327,17 +329,8 @@ class LedgerRuns:
             # again.
             with self.ledger.writing() as statements:
                 recall(statements, record.device, record.session or 0, record.seq or 0)
-            committed = self.ledger.commit(
-                [
-                    arrived(
-                        record,
-                        payload,
-                        str(Topic(record.fleet, record.device, "result")),
-                        received_ns,
-                    )
-                ]
-            )
-            if committed.collisions:
+            topic = str(Topic(record.fleet, record.device, "result"))
+            if self.ledger.commit([arrived(record, payload, topic, received_ns)]).collisions:
                 raise ConfigError(
                     f"run {run_id} cannot be included: another record has its number, see "
                     "`edgemeter collector status`"
@@ -398,23 +391,21 @@ class LedgerRuns:
 
 
 def _matches(record: RunRecord, conditions: Mapping[str, str]) -> bool:
-    plain = {
-        name: value for name, value in conditions.items() if name in NARROWED and name != "model"
-    }
     is_of_model = "model" not in conditions or record.model.is_called(conditions["model"])
     return is_of_model and all(
         (record.runtime.name if name == "runtime" else getattr(record, name)) == value
-        for name, value in plain.items()
+        for name, value in conditions.items()
+        if name in NARROWED and name != "model"
     )
 
 
 def _about(record: RunRecord, received_ns: int) -> WithdrawnRun:
     record_in_time = placed(record, received_ns)
-    number = (record.session or 0, record.seq or 0)
     return WithdrawnRun(
         record.id,
         record.device,
-        *number,
+        record.session or 0,
+        record.seq or 0,
         record.model.name,
         record_in_time.started_at_ns,
         record_in_time.stamped_by,
@@ -429,10 +420,7 @@ def _add(
     author: str,
     text: str,
     body: bytes | None = None,
-    at_ns: int | None = None,
 ) -> None:
     # PostgreSQL stores no NUL in a text.
     words = [word.replace("\0", "\ufffd") for word in (author, text)]
-    statements.execute(
-        _ADD, (action, *run, words[0], time.time_ns() if at_ns is None else at_ns, words[1], body)
-    )
+    statements.execute(_ADD, (action, *run, words[0], time.time_ns(), words[1], body))

@@ -71,13 +71,10 @@ class SqliteLedger(sqlite_file.Database, Ledger):
         if self.query(query)[0][0] == ROWS_VERSION:
             return
         if access == "read":
-            remedy = (
-                "`edgemeter collector up`, or a run that is stored here, rebuilds them "
-                "from the records"
-            )
             raise ConfigError(
                 f"the figures in the ledger {str(self.path)!r} are of another version of "
-                f"edgemeter: {remedy}"
+                "edgemeter: `edgemeter collector up`, or a run that is stored here, rebuilds them "
+                "from the records"
             )
         import logging  # noqa: PLC0415 - after an update only
 
@@ -144,12 +141,10 @@ class SqliteLedger(sqlite_file.Database, Ledger):
                 )
             if committed.inserted:
                 # Its chunk contains nothing else.
-                chunk = "(SELECT chunk FROM runs WHERE device = ? AND session = ? AND seq = ?)"
-                key = (record.device, record.session, record.seq)
-                # The SQL contains only our own words.
                 connection.execute(
-                    f"UPDATE chunks SET is_own = 1 WHERE chunk = {chunk}",  # noqa: S608
-                    key,
+                    "UPDATE chunks SET is_own = 1 WHERE chunk = "
+                    "(SELECT chunk FROM runs WHERE device = ? AND session = ? AND seq = ?)",
+                    (record.device, record.session, record.seq),
                 )
                 bound_own(connection, limit_bytes)
 
@@ -164,9 +159,11 @@ class SqliteLedger(sqlite_file.Database, Ledger):
 
     def parts(self) -> tuple[LedgerPart, ...]:
         used_bytes, free_bytes = sqlite_file.space_bytes(self.connection)
-        query = "SELECT has_samples, sum(length(body)) FROM chunks GROUP BY has_samples"
         sizes: dict[int, int] = {  # noqa: C416 - typed as rows
-            has_samples: size_bytes for has_samples, size_bytes in self.query(query)
+            has_samples: size_bytes
+            for has_samples, size_bytes in self.query(
+                "SELECT has_samples, sum(length(body)) FROM chunks GROUP BY has_samples"
+            )
         }
         wal = self.path.with_name(f"{self.path.name}-wal")
         return (
