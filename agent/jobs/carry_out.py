@@ -90,10 +90,9 @@ def carry_out(
 
     with Journal(Path(task.home) / journal.JOURNAL_FILE) as book:
         try:
-            settings = config.read(Path(task.config) if task.config else None)
             context = OrderContext(
                 task,
-                settings,
+                config.read(Path(task.config) if task.config else None),
                 lambda run, is_last: book.kept(task.place, run, is_last=is_last),
                 report,
             )
@@ -134,10 +133,13 @@ _HEX = re.compile(r"[0-9a-f]{64}\Z")
 def doctor(context: OrderContext, _work: Doctor) -> OrderOutcome:
     """Examine this device, as `edgemeter doctor --format json` does."""
     settings = context.settings
-    findings = examination.examine(
-        broker=settings.broker, home=Path(context.task.home), settings=settings
+    return OrderOutcome(
+        text=examination.as_json(
+            examination.examine(
+                broker=settings.broker, home=Path(context.task.home), settings=settings
+            )
+        )
     )
-    return OrderOutcome(text=examination.as_json(findings))
 
 
 def logs(context: OrderContext, work: Logs) -> OrderOutcome:

@@ -90,9 +90,8 @@ class DeviceContent:
             here_bytes = self.arrived_bytes(content)
             needed_bytes = FREE_RATIO * content.size_bytes - here_bytes
             for path, size_bytes in sizes.items():
-                is_short = self._free_bytes() < needed_bytes
                 if (
-                    not is_short
+                    self._free_bytes() >= needed_bytes
                     and kept_bytes + content.size_bytes - here_bytes <= self._limit_bytes
                 ):
                     break
@@ -158,14 +157,8 @@ def begin_fetch(task: FetchTask) -> "subprocess.Popen[str]":
 
     The exit status is the outcome, and the output the reason for a failure.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "edgemeter.agent.jobs.fetch",
-        msgspec.json.encode(task).decode(),
-    ]
     return subprocess.Popen(
-        command,
+        [sys.executable, "-m", "edgemeter.agent.jobs.fetch", msgspec.json.encode(task).decode()],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
@@ -226,9 +219,8 @@ class ContentFetcher:
         content = self._content
         if content is None:
             return None
-        arrived_bytes = self._store.arrived_bytes(content)
         return (
-            f"fetching {content.name}, {arrived_bytes / 1e6:.1f} of "
+            f"fetching {content.name}, {self._store.arrived_bytes(content) / 1e6:.1f} of "
             f"{content.size_bytes / 1e6:.1f} MB{self._failure}"
         )
 

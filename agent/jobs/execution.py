@@ -49,14 +49,6 @@ class Doing(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     begun_ns: int = 0
 
 
-def decode_note(line: bytes) -> Doing | None:
-    """Return the note on a line of the process, None if it is other output."""
-    try:
-        return decode_json(line, Doing)
-    except msgspec.MsgspecError:
-        return None
-
-
 logger = logging.getLogger(__name__)
 
 _LINE_CHARACTERS = 300
@@ -87,10 +79,9 @@ class ExecutionProcess:
         self._last_line = ""
         self._wake = wake
         self._begun = begun
-        command = [sys.executable, "-m", "edgemeter.agent.jobs.execute"]
         try:
             self._process = subprocess.Popen(
-                command,
+                [sys.executable, "-m", "edgemeter.agent.jobs.execute"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -148,7 +139,10 @@ class ExecutionProcess:
     def _listen(self) -> None:
         if self._process.stdout is not None:
             for line in self._process.stdout:
-                note = decode_note(line)
+                note: Doing | None = None
+                # A line may be other output.
+                with contextlib.suppress(msgspec.MsgspecError):
+                    note = decode_json(line, Doing)
                 if note is not None:
                     self.latest = note
                     if (

@@ -66,8 +66,10 @@ def outcome(task: FetchTask, download: Callable[..., None] = download) -> tuple[
     try:
         fetch(task, download)
     except EdgemeterError as error:
-        status = FAILED if isinstance(error, TransientError) else REFUSED
-        return status, f"cannot fetch {task.content.name!r}: {error}"
+        return (
+            FAILED if isinstance(error, TransientError) else REFUSED,
+            f"cannot fetch {task.content.name!r}: {error}",
+        )
     return HERE, ""
 
 

@@ -283,8 +283,7 @@ class JobsHandler:
         return max(0.0, min(self._deadlines_s.values(), default=float("inf")) - self._clock_s())
 
     def _has_ended(self, running: ExecutionProcess) -> bool:
-        status = running.status()
-        if status is None:
+        if running.status() is None:
             latest = running.latest
             if latest is not None and latest != self._reported:
                 self._reported = latest
@@ -337,10 +336,9 @@ class JobsHandler:
         Returns None when it is complete, else the seconds to the next poll.
         """
         contents = orders.contents_of(entry.order.work)
-        needing = (*self._journal.open_ones(), *self._journal.repeating())
         in_use = {
             content.sha256
-            for waiting in needing
+            for waiting in (*self._journal.open_ones(), *self._journal.repeating())
             for content in orders.contents_of(waiting.order.work)
         }
         pause_s = self._fetching.fetch(contents, in_use)
@@ -364,19 +362,21 @@ class JobsHandler:
             self._report(progress)
 
     def _report(self, doing: str, done_ratio: float | None = None) -> None:
-        message = messages.Progress(
-            session=self._context.session, doing=doing, done_ratio=done_ratio
-        )
         self._context.publish(
-            self._context.topic("progress"), messages.encode_message(message), qos=0
+            self._context.topic("progress"),
+            messages.encode_message(
+                messages.Progress(session=self._context.session, doing=doing, done_ratio=done_ratio)
+            ),
+            qos=0,
         )
 
     def _report_activity(self, measuring: messages.Measuring | None) -> None:
         self._measuring = measuring
-        message = messages.Activity(session=self._context.session, measuring=measuring)
         self._context.publish(
             self._context.topic("activity"),
-            messages.encode_message(message),
+            messages.encode_message(
+                messages.Activity(session=self._context.session, measuring=measuring)
+            ),
             qos=0,
             lasting="retained",
         )
@@ -410,8 +410,12 @@ class JobsHandler:
             },
             log=tuple(self._context.log()) if isinstance(work, orders.Logs) else (),
         )
-        lock = self._lock.descriptor() if not isinstance(work, orders.Logs) else None
-        self._running = self._execute(task, self._context.wake, self._report_activity, lock)
+        self._running = self._execute(
+            task,
+            self._context.wake,
+            self._report_activity,
+            None if isinstance(work, orders.Logs) else self._lock.descriptor(),
+        )
         self._reported = None
         # From here on only the child holds it, until it ends.
         self._lock.release()

@@ -9,6 +9,7 @@ result here itself: its measurements count even if the daemon has died.
 
 import sqlite3
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -140,7 +141,6 @@ class Journal(Database):
         reason: str | None = None,
         repeats: str | None = None,
     ) -> int:
-        ended_ns = time.time_ns() if state in FINAL else None
         with self.transaction() as connection:
             number = (
                 connection.execute(
@@ -156,7 +156,7 @@ class Journal(Database):
                         _cut(reason),
                         order.version,
                         time.time_ns(),
-                        ended_ns,
+                        time.time_ns() if state in FINAL else None,
                     ),
                 ).lastrowid
                 or 0
@@ -175,8 +175,13 @@ class Journal(Database):
 
     def begins(self, number: int, boot_id: str | None) -> bool:
         """Note that it begins now, in this boot; return whether it was still to begin."""
-        changes = "state = 'running', reason = NULL, boot_id = ?, started_ns = ?"
-        return self._change(number, changes, boot_id, time.time_ns(), states=("accepted",))
+        return self._change(
+            number,
+            "state = 'running', reason = NULL, boot_id = ?, started_ns = ?",
+            boot_id,
+            time.time_ns(),
+            states=("accepted",),
+        )
 
     def waits(self, number: int, reason: str | None) -> bool:
         """Note why it cannot begin or continue yet, or how it is repeated."""
@@ -194,40 +199,39 @@ class Journal(Database):
 
     def repeat_next(self, number: int, next_ns: int) -> None:
         """Note when it is due next, without a report."""
-        with self.transaction() as connection:
-            connection.execute(
-                "UPDATE executions SET next_ns = ? WHERE place = ?", (next_ns, number)
-            )
+        self._write("UPDATE executions SET next_ns = ? WHERE place = ?", (next_ns, number))
 
     def kept(self, number: int, run: str, *, is_last: bool = False) -> None:
         """Note a run that is in the outbox.
 
         After the last one the order is done, even if its process dies.
         """
-        statement = (
-            "UPDATE executions SET runs = json_insert(runs, '$[#]', ?), is_measured = "
-            "? WHERE place = ?"
+        self._write(
+            "UPDATE executions SET runs = json_insert(runs, '$[#]', ?), is_measured = ? "
+            "WHERE place = ?",
+            (run, is_last, number),
         )
-        with self.transaction() as connection:
-            connection.execute(statement, (run, is_last, number))
 
     def ends(
         self, number: int, state: JobState, reason: str | None = None, *, text: str | None = None
     ) -> bool:
         """Note how it ended; return False if it had ended before."""
-        values = (state, _cut(reason), None if text is None else text[-_TEXT_CHARACTERS:])
         return self._change(
-            number, "state = ?, reason = ?, text = ?, ended_ns = ?", *values, time.time_ns()
+            number,
+            "state = ?, reason = ?, text = ?, ended_ns = ?",
+            state,
+            _cut(reason),
+            None if text is None else text[-_TEXT_CHARACTERS:],
+            time.time_ns(),
         )
 
     def answer_again(self, number: int, version: int) -> None:
         """Report the state again, to a service that has the execution at `version` and asks."""
-        with self.transaction() as connection:
-            connection.execute(
-                "UPDATE executions SET version = ?, report = NULL, report_change = NULL, "
-                "noted_change = 0 WHERE place = ?",
-                (version, number),
-            )
+        self._write(
+            "UPDATE executions SET version = ?, report = NULL, report_change = NULL, "
+            "noted_change = 0 WHERE place = ?",
+            (version, number),
+        )
 
     def due(self, session: int) -> list[tuple[int, bytes]]:
         """Return numbers and reports of the executions whose state the service does not have.
@@ -239,14 +243,15 @@ class Journal(Database):
                 "SELECT * FROM executions WHERE repeats IS NULL AND report IS NULL AND "
                 "noted_change < change ORDER BY place"
             ).fetchall():
-                reported = {
-                    name: row[name] for name in ("job", "attempt", "state", "reason", "text")
-                }
                 report = encode_order(
                     ExecutionReport(
+                        job=row["job"],
+                        attempt=row["attempt"],
                         expected_version=row["version"],
+                        state=row["state"],
                         session=session,
-                        **reported,
+                        reason=row["reason"],
+                        text=row["text"],
                         runs=_runs(row),
                     )
                 )
@@ -263,9 +268,12 @@ class Journal(Database):
 
     def has_due(self) -> bool:
         """Return whether there is a report that the service does not have."""
-        condition = "repeats IS NULL AND (report IS NOT NULL OR noted_change < change)"
-        # The SQL contains only our own text.
-        return bool(self.query(f"SELECT 1 FROM executions WHERE {condition} LIMIT 1"))  # noqa: S608
+        return bool(
+            self.query(
+                "SELECT 1 FROM executions WHERE repeats IS NULL AND "
+                "(report IS NOT NULL OR noted_change < change) LIMIT 1"
+            )
+        )
 
     def noted(self, noted: ReportReceipt) -> None:
         """Process an acknowledgement.
@@ -291,17 +299,15 @@ class Journal(Database):
                 "report_change = NULL, version = :version"
                 " WHERE place = :place AND report IS NOT NULL AND version < :version"
             )
-        with self.transaction() as connection:
-            connection.execute(statement, {"version": noted.version, "place": number})
+        self._write(statement, {"version": noted.version, "place": number})
 
     def _select(self, condition: str, *values: Any) -> list[JournalEntry]:
         entries = []
         # The SQL contains only our own text.
         for row in self.query(f"SELECT * FROM executions {condition}", *values):  # noqa: S608
-            order = msgspec.json.decode(row["encoded"], type=Order)
             decoded = dict(row) | {
                 "runs": _runs(row),
-                "order": order,
+                "order": msgspec.json.decode(row["encoded"], type=Order),
                 "is_measured": bool(row["is_measured"]),
             }
             entries.append(
@@ -312,14 +318,18 @@ class Journal(Database):
     def _change(
         self, number: int, changes: str, *values: Any, states: tuple[JobState, ...] = _OPEN_STATES
     ) -> bool:
-        marks = ", ".join("?" * len(states))
-        statement = (
+        changed = self._write(
             # The SQL contains only our own names.
             f"UPDATE executions SET change = change + 1, {changes} WHERE place = ? "  # noqa: S608
-            f"AND state IN ({marks})"
+            f"AND state IN ({', '.join('?' * len(states))})",
+            (*values, number, *states),
         )
+        return changed == 1
+
+    def _write(self, statement: str, values: Sequence[Any] | Mapping[str, Any]) -> int:
+        """Execute one durable statement; return how many rows it changed."""
         with self.transaction() as connection:
-            return connection.execute(statement, (*values, number, *states)).rowcount == 1
+            return connection.execute(statement, values).rowcount
 
 
 def _runs(row: sqlite3.Row) -> tuple[str, ...]:
@@ -327,6 +337,4 @@ def _runs(row: sqlite3.Row) -> tuple[str, ...]:
 
 
 def _cut(reason: str | None) -> str | None:
-    if reason is None:
-        return None
-    return on_one_line(reason)[:_REASON_CHARACTERS]
+    return None if reason is None else on_one_line(reason)[:_REASON_CHARACTERS]

@@ -115,9 +115,12 @@ def expand_order(
                 f"({', '.join(sorted(data or ())) or 'it has none'})"
             )
         else:
-            annotations = str(of_case.annotations) if of_case.annotations else None
             cases.append(
-                msgspec.structs.replace(case, data=str(of_case.images), annotations=annotations)
+                msgspec.structs.replace(
+                    case,
+                    data=str(of_case.images),
+                    annotations=str(of_case.annotations) if of_case.annotations else None,
+                )
             )
     return replace(suite_of_order, cases=tuple(cases))
 

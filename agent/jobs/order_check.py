@@ -127,11 +127,13 @@ class OrderCheck:
         if addressed.challenge is None:
             self._report_again(now_s)
             return None
-        is_previous = addressed.challenge == self._previous and now_s - self._made_s < GRACE_S
-        is_present = addressed.challenge == self._challenge or is_previous
+        is_present = addressed.challenge == self._challenge or (
+            addressed.challenge == self._previous and now_s - self._made_s < GRACE_S
+        )
         if not is_present:
             self._report_again(now_s)
-            if not self._may_be_late(addressed.challenge, now_s):
+            is_learning = self._reachable_s is None or now_s - self._reachable_s < GRACE_S
+            if not is_learning or addressed.challenge not in self._earlier:
                 raise ConfigError(
                     "an order answers an earlier challenge of this device: it was delayed, or "
                     "somebody replays it"
@@ -144,10 +146,6 @@ class OrderCheck:
             "the service sends it again"
         )
         return None
-
-    def _may_be_late(self, challenge: str, now_s: float) -> bool:
-        is_learning = self._reachable_s is None or now_s - self._reachable_s < GRACE_S
-        return is_learning and challenge in self._earlier
 
     def _check_signature(self, sealed: SealedMessage, now_s: float) -> None:
         self._checks_left = min(float(MOST_WRONG), self._checks_left + now_s - self._checked_s)

@@ -63,9 +63,10 @@ class RepeatedOrders:
 
     def begin(self, number: int, work: Measure) -> None:
         now_ns = self._now_ns()
-        first_ns = now_ns if work.every_s is not None else next_time_ns(work, now_ns, now_ns)
         self._journal.repeat(
-            number, first_ns, repetition_text(work) if self._is_right() else _CLOCK_REASON
+            number,
+            now_ns if work.every_s is not None else next_time_ns(work, now_ns, now_ns),
+            repetition_text(work) if self._is_right() else _CLOCK_REASON,
         )
 
     def poll(self) -> float:
@@ -144,8 +145,7 @@ class ClockTrust:
         self._rtc = rtc
         # The kernel sets its clock by CMOS or hypervisor before any driver is loaded; a virtual
         # machine or container shows no chip. A clock that was never set shows 1970. Source:
-        # read_persistent_clock64 in Linux arch/x86/kernel/rtc.c. One that was never set shows 1970.
-        # Source: read_persistent_clock64 in Linux arch/x86/kernel/rtc.c.
+        # read_persistent_clock64 in Linux arch/x86/kernel/rtc.c.
         self._is_set_at_boot = arch in {"x86_64", "i386", "i586", "i686"}
         self._was_synchronised = False
         # A correct clock is later than the time of this file.
