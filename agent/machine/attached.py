@@ -52,10 +52,9 @@ def attached(machine: Machine) -> tuple[str, ...]:
         f"{NVME} ({': '.join(filter(None, (path.name, machine.line(path / 'model'))))})"
         for path in machine.find("sys/class/nvme/nvme*")
     ]
-    hats = [path.parent for path in machine.find("proc/device-tree/hat*/product")]
     names = [
-        " ".join(filter(None, (machine.line(hat / "vendor"), machine.line(hat / "product"))))
-        for hat in hats
+        " ".join(filter(None, (machine.line(path.with_name("vendor")), machine.line(path))))
+        for path in machine.find("proc/device-tree/hat*/product")
     ]
     return (*accelerators(machine), *drives, *(f"{HAT} ({name or 'unnamed'})" for name in names))
 

@@ -121,12 +121,8 @@ def firmware(machine: Machine) -> str | None:
             None,
         )
         return f"{version} of {' '.join(lines[0].split())}" if version else None
-    bios = [
-        text
-        for file in ("bios_vendor", "bios_version", "bios_date")
-        if (text := _dmi(machine, file))
-    ]
-    return " ".join(bios) or None
+    bios = (_dmi(machine, file) for file in ("bios_vendor", "bios_version", "bios_date"))
+    return " ".join(filter(None, bios)) or None
 
 
 def cache_mb(machine: Machine) -> float | None:
@@ -156,8 +152,11 @@ def power_mode(machine: Machine) -> str | None:
     It is `2 MAXN_SUPER` (id and name) on a Jetson, elsewhere ACPI's platform profile.
     """
     if is_jetson(machine):
-        output = machine.output(["nvpmodel", "-q"]) or ""
-        mode = re.search(r"NV Power Mode:\s*(\S+)\s*^(\d+)\s*$", output, re.MULTILINE)
+        mode = re.search(
+            r"NV Power Mode:\s*(\S+)\s*^(\d+)\s*$",
+            machine.output(["nvpmodel", "-q"]) or "",
+            re.MULTILINE,
+        )
         return f"{mode[2]} {mode[1]}" if mode else None
     return machine.line("sys/firmware/acpi/platform_profile")
 
@@ -203,8 +202,10 @@ def hypervisor(machine: Machine) -> str | None:
         return "wsl"
     if device_tree := machine.text("proc/device-tree/hypervisor/compatible"):
         return device_tree.split("\0")[0].removeprefix("linux,").split(",")[0]
-    files = ("sys_vendor", "product_name", "board_vendor", "bios_vendor")
-    texts = [machine.text(f"sys/class/dmi/id/{file}") for file in files]
+    texts = [
+        machine.text(f"sys/class/dmi/id/{file}")
+        for file in ("sys_vendor", "product_name", "board_vendor", "bios_vendor")
+    ]
     if "linux,dummy-virt" in (machine.text("proc/device-tree/compatible") or ""):
         texts.append("qemu")
     vendors = " ".join(filter(None, texts)).lower()

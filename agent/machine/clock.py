@@ -52,8 +52,10 @@ def kernel_clock() -> KernelClock | None:
         return None
     if state < 0:
         return None
-    offset_ms = timex.offset / (1e6 if timex.status & IN_NANOSECONDS else 1e3)
-    return KernelClock(offset_ms, timex.max_error_us / 1e3)
+    return KernelClock(
+        offset_ms=timex.offset / (1e6 if timex.status & IN_NANOSECONDS else 1e3),
+        error_ms=timex.max_error_us / 1e3,
+    )
 
 
 def kernel_clock_of(machine: Machine) -> KernelClock | None:

@@ -96,8 +96,7 @@ class ConditionWatcher:
         self._mark()
 
     def _mark(self) -> None:
-        usage = self._usage()
-        if usage is not None and usage.own is not None:
+        if (usage := self._usage()) is not None and usage.own is not None:
             self._marks.append(usage)
 
     def _usage(self) -> ProcessorUsage | None:
@@ -153,12 +152,10 @@ class ConditionWatcher:
             wait_s = self._period_s
 
     def _count(self) -> None:
-        usage = self._usage()
         # The process may end before its last event is read, so the last usage before that counts.
-        if usage is not None and usage.own is not None:
+        if (usage := self._usage()) is not None and usage.own is not None:
             self._last = usage
-        events = throttling.read(self._machine).throttle_events
-        if events:
+        if events := throttling.read(self._machine).throttle_events:
             self._events.append(events)
 
 
@@ -179,17 +176,16 @@ def summary(
     def values_of(field: str) -> list[Any]:
         return [value for condition in looks if (value := getattr(condition, field)) is not None]
 
-    flags = ("throttled_since_boot", "under_voltage_now", "under_voltage_since_boot")
-    figures: dict[str, Any] = {field: any_known(values_of(field)) for field in flags}
-    figures |= {
-        field: max(values_of(field), default=None) for field in ("clock_max_hz", "swap_used_mb")
-    }
     return Condition(
         when="during",
         temperatures_c=temperatures_c,
         throttled_now=any_known([*values_of("throttled_now"), *rose]),
+        throttled_since_boot=any_known(values_of("throttled_since_boot")),
+        under_voltage_now=any_known(values_of("under_voltage_now")),
+        under_voltage_since_boot=any_known(values_of("under_voltage_since_boot")),
+        clock_max_hz=max(values_of("clock_max_hz"), default=None),
+        swap_used_mb=max(values_of("swap_used_mb"), default=None),
         clock_hz=statistics.median(values_of("clock_hz")) if values_of("clock_hz") else None,
         throttle_events=dict(events[-1]) if events else {},
-        **figures,
         **({} if usage is None else asdict(usage)),
     )

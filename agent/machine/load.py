@@ -110,8 +110,11 @@ def load_between(
             second.busy - first.busy - (second.own - first.own) - agent_ticks - (served_ticks or 0),
             total,
         )
-    served_ratio = None if served_ticks is None else _ratio(served_ticks, total)
-    return ProcessorLoad(other_ratio, _ratio(second.stolen - first.stolen, total), served_ratio)
+    return ProcessorLoad(
+        other_ratio,
+        _ratio(second.stolen - first.stolen, total),
+        None if served_ticks is None else _ratio(served_ticks, total),
+    )
 
 
 def load_up_to(
@@ -168,8 +171,7 @@ def read_memory(machine: Machine) -> MemInfo:
     fields: dict[str, float] = {}
     for line in (machine.text("proc/meminfo") or "").splitlines():
         name, _, value = line.partition(":")
-        kibibytes = whole_number(value.removesuffix("kB").strip())
-        if kibibytes is not None:
+        if (kibibytes := whole_number(value.removesuffix("kB").strip())) is not None:
             fields[name] = kibibytes * 1024 / 1e6
     total, free = fields.get("SwapTotal"), fields.get("SwapFree")
     used = None if total is None or free is None else max(0.0, total - free)
@@ -253,15 +255,11 @@ def busiest(
     `leave_out` are our own pids.
     """
     total = second.total - first.total
-    spent = {
-        key: ticks - first.ticks.get(key, 0)
-        for key, ticks in second.ticks.items()
-        if key[0] not in leave_out
-    }
     by_name: Counter[str] = Counter()
-    for (pid, _), ticks in spent.items():
-        if ticks > 0:
-            by_name[second.names[pid]] += ticks
+    for (pid, started), ticks in second.ticks.items():
+        spent = ticks - first.ticks.get((pid, started), 0)
+        if pid not in leave_out and spent > 0:
+            by_name[second.names[pid]] += spent
     if total <= 0 or not by_name:
         return None
     name, ticks = by_name.most_common(1)[0]
@@ -292,7 +290,6 @@ class OtherLoad:
 
     block_ratio: float | None
     idle_ratio: float | None
-    busiest: OtherProcess | None
     doubts: tuple[str, ...] = ()
 
 
@@ -314,7 +311,6 @@ def other_load(tables: Sequence[ProcessTable], pid: int) -> OtherLoad:
         ),
         default=None,
     )
-    worst = busiest(start, end, {*start.tree(pid), *end.tree(pid)})
     doubts = []
     if block_ratio is not None:
         total = end.total - start.total
@@ -325,16 +321,17 @@ def other_load(tables: Sequence[ProcessTable], pid: int) -> OtherLoad:
             and excess * total >= EXCESS_TICKS
         )
         if block_ratio > LOAD_RATIO or clear:
+            own_pids = {*start.tree(pid), *end.tree(pid)}
             doubts.append(
                 f"other processes used {block_ratio:.0%} of the machine's cores during the "
-                f"block{by_whom(worst, block_ratio)}"
+                f"block{by_whom(busiest(start, end, own_pids), block_ratio)}"
             )
     if idle_ratio is not None and idle_ratio > LOAD_RATIO:
         doubts.append(
             f"other processes used {idle_ratio:.0%} of the machine's cores while it should idle, "
             "so net energy is too low"
         )
-    return OtherLoad(block_ratio, idle_ratio, worst, tuple(doubts))
+    return OtherLoad(block_ratio, idle_ratio, tuple(doubts))
 
 
 def others_ratio(first: ProcessTable, second: ProcessTable, pid: int) -> float | None:

@@ -23,14 +23,13 @@ def run_in_english(arguments: Sequence[str]) -> "subprocess.CompletedProcess[byt
     """
     import subprocess  # noqa: PLC0415 - most commands start no other
 
-    env = {**os.environ, "LC_ALL": "C"}
     return subprocess.run(
         arguments,
         capture_output=True,
         check=False,
         stdin=subprocess.DEVNULL,
         timeout=COMMAND_TIMEOUT_S,
-        env=env,
+        env={**os.environ, "LC_ALL": "C"},
     )
 
 

@@ -1,5 +1,6 @@
 """Temperatures of the machine, by the name of their sensor, in degrees Celsius."""
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,20 +16,17 @@ LOWEST_C, HIGHEST_C = -60.0, 200.0
 
 
 def read(machine: Machine) -> dict[str, float]:
-    """Return the temperatures by name, without sensors that are off or fake."""
-    return dict(_thermometers(machine))
-
-
-def _thermometers(machine: Machine) -> Iterator[tuple[str, float]]:
-    """Yield names and temperatures.
+    """Return the temperatures by name, without sensors that are off or fake.
 
     A second sensor of the same name (of two sockets) gets a number.
     """
-    counts: dict[str, int] = {}
+    counts = Counter[str]()
+    temperatures_c: dict[str, float] = {}
     for name, value_c in _as_named(machine):
         if value_c is not None and not (name.upper().startswith("PMIC") and value_c in FAKE_PMIC_C):
-            counts[name] = counts.get(name, 0) + 1
-            yield name if counts[name] == 1 else f"{name}-{counts[name]}", value_c
+            counts[name] += 1
+            temperatures_c[name if counts[name] == 1 else f"{name}-{counts[name]}"] = value_c
+    return temperatures_c
 
 
 def _as_named(machine: Machine) -> Iterator[tuple[str, float | None]]:

@@ -53,8 +53,8 @@ def read(machine: Machine) -> Throttling:
     if flags is None and board.is_raspberry_pi(machine):
         flags = flags_of(machine.output(["vcgencmd", "get_throttled"]))
     events = _events(machine)
-    voltages = [
-        sensor
+    voltage_alarms = [
+        sensor / "in0_lcrit_alarm"
         for sensor in machine.find("sys/class/hwmon/hwmon*")
         if machine.text(sensor / "name") == "rpi_volt"
     ]
@@ -64,10 +64,7 @@ def read(machine: Machine) -> Throttling:
             [_bits(flags, HELD_BACK << SINCE_BOOT), any(events.values()) if events else None]
         ),
         under_voltage_now=any_known(
-            [
-                _bits(flags, UNDER_VOLTAGE),
-                _is_any_set(machine, [sensor / "in0_lcrit_alarm" for sensor in voltages]),
-            ]
+            [_bits(flags, UNDER_VOLTAGE), _is_any_set(machine, voltage_alarms)]
         ),
         under_voltage_since_boot=any_known(
             [
@@ -81,9 +78,12 @@ def read(machine: Machine) -> Throttling:
 
 def is_slowed_to_cool(machine: Machine) -> bool | None:
     """Return whether the kernel lowers a clock now to cool the chip."""
-    devices = machine.find("sys/class/thermal/cooling_device*")
-    slowing = [device for device in devices if SLOWING.search(machine.text(device / "type") or "")]
-    return _is_any_set(machine, [device / "cur_state" for device in slowing])
+    states = [
+        device / "cur_state"
+        for device in machine.find("sys/class/thermal/cooling_device*")
+        if SLOWING.search(machine.text(device / "type") or "")
+    ]
+    return _is_any_set(machine, states)
 
 
 def rose(first: Mapping[str, int], last: Mapping[str, int]) -> dict[str, int]:
@@ -104,21 +104,21 @@ def _events(machine: Machine) -> dict[str, int]:
 
     The counters are oc1 under-voltage, oc2 average and oc3 instantaneous over-current.
     """
-    counts: dict[str, int] = {}
-    for sensor in machine.find("sys/class/hwmon/hwmon*"):
-        if machine.text(sensor / "name") != "soctherm_oc":
-            continue
-        for path in machine.find(f"{sensor}/oc*_event_cnt"):
-            if (count := machine.number(path)) is not None:
-                counts[path.name.partition("_")[0]] = count
-    cores = [
-        machine.number(path)
+    counts = {
+        path.name.partition("_")[0]: count
+        for sensor in machine.find("sys/class/hwmon/hwmon*")
+        if machine.text(sensor / "name") == "soctherm_oc"
+        for path in machine.find(f"{sensor}/oc*_event_cnt")
+        if (count := machine.number(path)) is not None
+    }
+    of_cores = [
+        count
         for path in machine.find(
             "sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/core_throttle_count"
         )
+        if (count := machine.number(path)) is not None
     ]
-    known_counts = [count for count in cores if count is not None]
-    return counts | ({"core": sum(known_counts)} if known_counts else {})
+    return counts | ({"core": sum(of_cores)} if of_cores else {})
 
 
 def _is_any_set(machine: Machine, paths: Iterable[Path]) -> bool | None:
