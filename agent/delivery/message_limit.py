@@ -385,14 +385,10 @@ class MessageLimit:
                 or not 0 < self._passed_bytes < message.size_bytes
             ):
                 continue
-            size_text = (
-                f"record {record.seq} of session {record.session} has {message.size_bytes} bytes"
-            )
-            how = (
+            reason = (
+                f"record {record.seq} of session {record.session} has {message.size_bytes} bytes; "
                 f"the broker at {self._broker} acknowledged it {CLOSED_TIMES} times and it was "
                 "not confirmed, while smaller ones were"
             )
-            if self._outbox.set_aside(
-                record.row, f"{size_text}; {how} (MQTT 3.1.1 does not report why)"
-            ):
-                logger.error("%s; %s: it stays in the outbox", size_text, how)
+            if self._outbox.set_aside(record.row, f"{reason} (MQTT 3.1.1 does not report why)"):
+                logger.error("%s: it stays in the outbox", reason)

@@ -226,11 +226,14 @@ class Outbox(Database):
 
     def fleets(self, device: str) -> list[str]:
         """Return the fleets of the records of `device`: its own, and previous ones."""
-        query = (
-            "SELECT DISTINCT fleet FROM waiting JOIN records USING (row) WHERE device = "
-            "? ORDER BY fleet"
-        )
-        return [fleet for (fleet,) in self.query(query, device)]
+        return [
+            fleet
+            for (fleet,) in self.query(
+                "SELECT DISTINCT fleet FROM waiting JOIN records USING (row) WHERE device = ? "
+                "ORDER BY fleet",
+                device,
+            )
+        ]
 
     def forget(self, receipt: Receipt) -> int:
         """Mark the records that `receipt` names as delivered; return their number.
@@ -348,11 +351,12 @@ INSERT OR IGNORE INTO waiting SELECT row FROM receipted JOIN records USING (row)
 
         Those that are requested again do not count.
         """
-        query = (
+        rows = self.query(
             "SELECT count(*) FROM receipted JOIN records USING (row) WHERE device = ? AND row "
-            "NOT IN (SELECT row FROM waiting)"
+            "NOT IN (SELECT row FROM waiting)",
+            device,
         )
-        return int(self.query(query, device)[0][0])
+        return int(rows[0][0])
 
     def count(self, device: str | None = None) -> int:
         """Return the number of records to be sent, of one device or of all."""

@@ -167,9 +167,12 @@ class OrderCheck:
         self._context.report_challenge(self._challenge)
 
     def _keep_challenge(self) -> None:
-        challenges = (*self._earlier, self._challenge)[-EARLIER_CHALLENGES:]
         try:
-            durable_file.write(self._challenges_file, msgspec.json.encode(challenges), 0o600)
+            durable_file.write(
+                self._challenges_file,
+                msgspec.json.encode((*self._earlier, self._challenge)[-EARLIER_CHALLENGES:]),
+                0o600,
+            )
         except UnavailableError as error:
             logger.warning(
                 "after a restart, orders on their way will be counted as refused: %s", error

@@ -476,11 +476,11 @@ class Ledger(ABC):
     def _growth(self, last_ns: int | None) -> float | None:
         if last_ns is None:
             return None
-        query = (
+        size_bytes, first_ns = self.query(
             "SELECT coalesce(sum(length(body)), 0), min(received_ns) FROM chunks WHERE "
-            "received_ns > ?"
-        )
-        size_bytes, first_ns = self.query(query, last_ns - GROWTH_DAYS * NS_PER_DAY)[0]
+            "received_ns > ?",
+            last_ns - GROWTH_DAYS * NS_PER_DAY,
+        )[0]
         days = (last_ns - first_ns) / NS_PER_DAY
         return float(size_bytes) / days if days >= 1 else None
 

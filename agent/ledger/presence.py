@@ -100,16 +100,17 @@ def note_presence(
                 statements.execute(_RETAINED, (change.topic, change.payload, change.received_ns))
             else:
                 statements.execute("DELETE FROM retained WHERE topic = ?", (change.topic,))
-            continue
-        name = (change.fleet, change.device)
-        if isinstance(change.message, DeviceState):
+        elif isinstance(change.message, DeviceState):
+            state = change.message
             statements.execute(
-                _STATE, (*name, change.message.state, change.message.session, change.received_ns)
+                _STATE,
+                (change.fleet, change.device, state.state, state.session, change.received_ns),
             )
         else:
+            report = msgspec.json.encode(change.message)
             statements.execute(
                 _BIRTH if isinstance(change.message, Birth) else _HEALTH,
-                (*name, msgspec.json.encode(change.message), change.received_ns),
+                (change.fleet, change.device, report, change.received_ns),
             )
 
 

@@ -64,10 +64,9 @@ def model(machine: Machine) -> str | None:
 
 def soc(machine: Machine) -> str | None:
     """Return the system on chip: the last, most general entry of the device tree's `compatible`."""
-    for tree in DEVICE_TREE:
-        if compatible := machine.text(f"{tree}/compatible"):
-            return " ".join(compatible.split("\0")[-1].split())
-    return None
+    texts = (machine.text(f"{tree}/compatible") for tree in DEVICE_TREE)
+    compatible = next(filter(None, texts), None)
+    return None if compatible is None else " ".join(compatible.split("\0")[-1].split())
 
 
 def cpu(machine: Machine) -> str | None:

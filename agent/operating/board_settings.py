@@ -60,10 +60,9 @@ def set_power_mode(number: str) -> None:
     is_accepted = completed.returncode == 0 and "ignoring request" not in printed
     if is_accepted and power_mode_now()[0] == number:
         return
-    needs_reboot = is_accepted or re.search("reboot", printed, re.IGNORECASE)
     remedy = (
         f"it needs a reboot: `sudo nvpmodel -m {number}`, and answer yes"
-        if needs_reboot
+        if is_accepted or re.search("reboot", printed, re.IGNORECASE)
         else "run it as root, outside of a container"
     )
     raise SettingError(
