@@ -186,10 +186,12 @@ def _dark(items: Sequence[Item]) -> tuple[str, ...]:
         if narrow := photograph.narrow_bits(sample):
             bits, wide = narrow
             return (
-                f"{len(wide)} of the {len(sample)} photographs checked have 16 bits a channel "
-                f"and no value above {bits} bits "
-                f"(first {wide[0].name!r}), so they are read as nearly black: multiply the "
-                f"values by {2 ** (16 - bits)}",
+                (
+                    f"{len(wide)} of the {len(sample)} photographs checked have 16 bits a channel "
+                    f"and no value above {bits} bits "
+                    f"(first {wide[0].name!r}), so they are read as nearly black: multiply the "
+                    f"values by {2 ** (16 - bits)}"
+                ),
             )
     return ()
 
