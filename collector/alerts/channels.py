@@ -92,9 +92,10 @@ def _sent_by_apprise(
             if alerts[0].state == "closed"
             else {"critical": "failure"}.get(alerts[0].severity, alerts[0].severity)
         )
-        body = "\n\n".join(texts[:size])[: service.body_maxlen]
         if not service.notify(
-            body=body, title=title if service.title_maxlen else "", notify_type=kind
+            body="\n\n".join(texts[:size])[: service.body_maxlen],
+            title=title if service.title_maxlen else "",
+            notify_type=kind,
         ):
             reasons = "; ".join(record.getMessage() for record in log.buffer)
             raise TransientError(_without_secrets(reasons or "Apprise could not deliver", url))
@@ -159,13 +160,12 @@ def _post_alerts(url: str, alerts: Sequence[Alert], page: str | None, now_ns: in
         labels = {
             name: value for name, value in common_facts(alert.findings).items() if name in names
         }
-        ends_ns = alert.closed_ns or now_ns + ALERTMANAGER_S * 1_000_000_000
         document = {
             "labels": labels
             | {"alertname": alert.rule, "severity": alert.severity, "number": f"{alert.number}"},
             "annotations": {"summary": alert.title, "description": alert.text},
             "startsAt": iso_stamp(alert.opened_ns),
-            "endsAt": iso_stamp(ends_ns),
+            "endsAt": iso_stamp(alert.closed_ns or now_ns + ALERTMANAGER_S * 1_000_000_000),
         }
         posted.append(document | ({"generatorURL": _link(alert, page)} if page else {}))
     if urlsplit(url).scheme not in ("http", "https"):

@@ -136,9 +136,9 @@ def _send(
                 "? AND channel = ?",
                 accepted_alerts,
             )
-            rows = [(error, name) for name, error in sorted(errors.items())]
             statements.executemany(
-                "UPDATE notified SET error = ? WHERE channel = ? AND error IS NOT NULL", rows
+                "UPDATE notified SET error = ? WHERE channel = ? AND error IS NOT NULL",
+                [(error, name) for name, error in sorted(errors.items())],
             )
 
     def send(channel: Channel) -> None:
@@ -258,21 +258,19 @@ def _settle(
         (now_ns, now_ns),
     )
     changes = settled(read_alerts(statements)[0], firing, now_ns)
-    bodies = [(alert.number, msgspec.json.encode(alert)) for _, alert in changes]
     statements.executemany(
         "INSERT INTO alerts VALUES (?, ?) ON CONFLICT (number) DO UPDATE SET body = excluded.body",
-        bodies,
-    )
-    joined = [(alert.number,) for event, alert in changes if event == "joined"]
-    statements.executemany("UPDATE notified SET state = 'closed' WHERE alert = ?", joined)
-    due = differences(*read_alerts(statements), channels)
-    statements.execute("UPDATE notified SET error = NULL WHERE error IS NOT NULL")
-    insert = (
-        "INSERT INTO notified VALUES (?, ?, NULL, 0, 'not sent yet') ON CONFLICT (alert, "
-        "channel) DO UPDATE SET error = excluded.error"
+        [(alert.number, msgspec.json.encode(alert)) for _, alert in changes],
     )
     statements.executemany(
-        insert,
+        "UPDATE notified SET state = 'closed' WHERE alert = ?",
+        [(alert.number,) for event, alert in changes if event == "joined"],
+    )
+    due = differences(*read_alerts(statements), channels)
+    statements.execute("UPDATE notified SET error = NULL WHERE error IS NOT NULL")
+    statements.executemany(
+        "INSERT INTO notified VALUES (?, ?, NULL, 0, 'not sent yet') ON CONFLICT (alert, "
+        "channel) DO UPDATE SET error = excluded.error",
         [
             (alert.number, channel.name)
             for channel, of_channel in due.items()
@@ -303,8 +301,9 @@ def alerts_of(ledger: LedgerPlace) -> tuple[list[Alert], list[Notified]]:
 
 
 def undelivered_texts(notified: Iterable[Notified]) -> list[str]:
-    errors = grouped((row.channel, row.error) for row in notified if row.error)
     return [
         f"{count(len(of_channel), 'alert')} undelivered to {channel}: {of_channel[0]}"
-        for channel, of_channel in errors.items()
+        for channel, of_channel in grouped(
+            (row.channel, row.error) for row in notified if row.error
+        ).items()
     ]

@@ -112,12 +112,11 @@ class FiringContext:
         return self.now_ns // NS_PER_DAY - day <= STEP_DAYS
 
     def trends(self, rule: AlertRule, *, by_type: bool = False) -> list[SeriesTrend]:
-        keys = filter(rule.takes, self.history.series())
         return watch.trends_of(
             self.history,
             self.annotations,
             rule.metrics,
-            keys,
+            filter(rule.takes, self.history.series()),
             by_type=by_type,
             results=self.results,
         )
@@ -329,9 +328,12 @@ def _silent(rule: AlertRule, context: FiringContext) -> Iterator[AlertFinding]:
                 f"{state if state == 'lost' else 'online without a record'} since "
                 f"{stamp(since_ns)} UTC"
             )
-            facts = {"fleet": device.fleet, "device": device.device}
             yield AlertFinding(
-                kind, f"{kind}: {device.device}", text, since_ns // NS_PER_DAY, facts
+                kind,
+                f"{kind}: {device.device}",
+                text,
+                since_ns // NS_PER_DAY,
+                {"fleet": device.fleet, "device": device.device},
             )
 
 
@@ -346,11 +348,14 @@ def _of_member(member: EventMember) -> AlertFinding:
 
 def _of_series(trend: SeriesTrend, kind: str, text: str, day: int) -> AlertFinding:
     key = trend.key
-    title = (
+    return AlertFinding(
+        kind,
         f"{kind}: {METRICS[trend.metric].figure.title} of {key.model} {key.precision} on "
-        f"{key.device or f'all {key.board}'}"
+        f"{key.device or f'all {key.board}'}",
+        text,
+        day,
+        _facts(key) | {"metric": trend.metric},
     )
-    return AlertFinding(kind, title, text, day, _facts(key) | {"metric": trend.metric})
 
 
 def _facts(key: SeriesKey) -> dict[str, str]:

@@ -87,19 +87,18 @@ class Chart:
     def document(self) -> Spec:
         """Return the chart for a page: columns and rows apart, so that no name is repeated."""
         times = [name.endswith("_ns") for name in self.table.columns]
-        rows = [
-            [
-                value // NS_PER_MS * NS_PER_MS
-                if is_time and isinstance(value, int)
-                else short(value)
-                for value, is_time in zip(row, times, strict=True)
-            ]
-            for row in self.table.rows
-        ]
         return {
             "spec": self.spec,
             "columns": self.table.columns,
-            "rows": rows,
+            "rows": [
+                [
+                    value // NS_PER_MS * NS_PER_MS
+                    if is_time and isinstance(value, int)
+                    else short(value)
+                    for value, is_time in zip(row, times, strict=True)
+                ]
+                for row in self.table.rows
+            ],
             "legend": self.legend,
             "brushes": self.brushes,
         }

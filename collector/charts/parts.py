@@ -67,11 +67,14 @@ def zoom(axes: Sequence[str], *, pans_with_shift: bool = False) -> Spec:
         if pans_with_shift
         else True
     )
-    select = {
-        "type": "interval",
-        "encodings": list(axes),
-        "translate": drag,
-        "zoom": "wheel![event.ctrlKey]",
-        "clear": "dblclick",
+    return {
+        "name": "zoom",
+        "bind": "scales",
+        "select": {
+            "type": "interval",
+            "encodings": list(axes),
+            "translate": drag,
+            "zoom": "wheel![event.ctrlKey]",
+            "clear": "dblclick",
+        },
     }
-    return {"name": "zoom", "bind": "scales", "select": select}

@@ -118,14 +118,17 @@ def against_accuracy(
         # An empty layer has no scale.
         return any(row[name] is not None for row in rows)
 
-    layers = [
-        *([across] if has("cost_low") else []),
-        *([upward] if has("accuracy_low") else []),
-        dots,
-        *([labels] if has("label") else []),
-        numbers,
-    ]
-    return {**parts.sized(HEIGHT_PX), "data": {"name": "marks"}, "layer": layers}
+    return {
+        **parts.sized(HEIGHT_PX),
+        "data": {"name": "marks"},
+        "layer": [
+            *([across] if has("cost_low") else []),
+            *([upward] if has("accuracy_low") else []),
+            dots,
+            *([labels] if has("label") else []),
+            numbers,
+        ],
+    }
 
 
 def _interval(encoding: Spec, middle: str) -> Spec:
@@ -133,13 +136,11 @@ def _interval(encoding: Spec, middle: str) -> Spec:
 
     An unknown end is at the `middle`, so that the layer always has an extent.
     """
-    ends = (f"{middle}_low", f"{middle}_high")
-    filled_ends = [
-        {"calculate": f"isValid(datum.{end}) ? datum.{end} : datum.{middle}", "as": end}
-        for end in ends
-    ]
     return {
-        "transform": filled_ends,
+        "transform": [
+            {"calculate": f"isValid(datum.{end}) ? datum.{end} : datum.{middle}", "as": end}
+            for end in (f"{middle}_low", f"{middle}_high")
+        ],
         "mark": {"type": "rule", "opacity": 0.55},
         "encoding": encoding,
     }

@@ -34,13 +34,12 @@ def over_time(
     marks of `at` (ms), `text`, `kind` and `number`. `span_ns` is shared by several charts.
     """
     # A label near an end is placed inside, where half of it would stick out.
-    axis = {"format": _MOMENTS, "labelFlush": 40}
     at = {
         "field": "at",
         "type": "temporal",
         "scale": {"type": "utc", "padding": 12},
         "title": None,
-        "axis": axis,
+        "axis": {"format": _MOMENTS, "labelFlush": 40},
     }
     value = parts.channel(
         "value", title=unit, scale={"zero": from_zero, "nice": True, "padding": 6}
@@ -50,17 +49,6 @@ def over_time(
         parts.tip("value", unit, parts.NUMBER),
         *([parts.tip("interval")] if has_bars else []), parts.tip("verdict"), parts.tip("run"),
     ]  # fmt: skip
-    drag = "[pointerdown[!event.shiftKey], window:pointerup] > window:pointermove!"
-    brush = {
-        "name": "brush",
-        "select": {
-            "type": "interval",
-            "encodings": ["x"],
-            "on": drag,
-            "translate": False,
-            "zoom": False,
-        },
-    }
     dot = {
         "mark": {
             "type": "point",
@@ -71,7 +59,19 @@ def over_time(
             "strokeWidth": 1.4,
         },
         "encoding": {"x": at, "y": value, "fillOpacity": parts.HOLLOW, "tooltip": tips},
-        "params": [parts.zoom(["x"], pans_with_shift=True), brush],
+        "params": [
+            parts.zoom(["x"], pans_with_shift=True),
+            {
+                "name": "brush",
+                "select": {
+                    "type": "interval",
+                    "encodings": ["x"],
+                    "on": "[pointerdown[!event.shiftKey], window:pointerup] > window:pointermove!",
+                    "translate": False,
+                    "zoom": False,
+                },
+            },
+        ],
     }
     bar = {
         "mark": {"type": "rule", "stroke": "var(--s0)", "opacity": 0.5},
@@ -89,15 +89,14 @@ def over_time(
         "mark": {"type": "point", "opacity": 0},
         "encoding": {"x": at},
     }
-    stroke = {
-        "x": {"field": "start", "type": "temporal"},
-        "x2": {"field": "end"},
-        "y": {"field": "value", "type": "quantitative"},
-    }
     level = {
         "data": {"values": list(levels)},
         "mark": {"type": "rule", "stroke": "var(--ink)", "opacity": 0.75},
-        "encoding": stroke,
+        "encoding": {
+            "x": {"field": "start", "type": "temporal"},
+            "x2": {"field": "end"},
+            "y": {"field": "value", "type": "quantitative"},
+        },
     }
     return {
         **parts.sized(190),
@@ -203,18 +202,16 @@ def run_time_line(
         fill = parts.channel(
             "name", "nominal", scale={"domain": stages, "range": colours}, legend=None
         )
-        tips = [parts.tip("name"), parts.tip("text", "conditions")]
-        encoding = {
-            "x": parts.channel("start"),
-            "x2": {"field": "end"},
-            "fill": fill,
-            "tooltip": tips,
-        }
         layers.append(
             {
                 "data": {"values": list(bands)},
                 "mark": {"type": "rect", "opacity": 0.3},
-                "encoding": encoding,
+                "encoding": {
+                    "x": parts.channel("start"),
+                    "x2": {"field": "end"},
+                    "fill": fill,
+                    "tooltip": [parts.tip("name"), parts.tip("text", "conditions")],
+                },
             }
         )
     dots = {
@@ -300,12 +297,14 @@ def over_the_run(
     layers[-1]["params"] = [parts.zoom(["x"])]
     if throttled_s is not None:
         mark = {"type": "rule", "strokeDash": [4, 3], "color": "var(--ink)"}
-        tip = {"value": f"throttled from {throttled_s:,.0f} s on"}
         layers.append(
             {
                 "data": {"values": [{"at_s": throttled_s}]},
                 "mark": mark,
-                "encoding": {"x": at, "tooltip": tip},
+                "encoding": {
+                    "x": at,
+                    "tooltip": {"value": f"throttled from {throttled_s:,.0f} s on"},
+                },
             }
         )
     return {**parts.sized(150), "layer": layers, "resolve": {"scale": {"y": "independent"}}}

@@ -109,7 +109,6 @@ def listing(stores: tuple[str, ...], *, with_closed: bool, form: Format) -> None
         "#", "state", "severity", "since", "rule", "alert", "evidence", "channels", right="#"
     )
     for alert in listed:
-        channels_text = "; ".join(map(str, channels.get(alert.number, ())))
         cells = (
             f"{alert.number}",
             alert.state,
@@ -118,7 +117,7 @@ def listing(stores: tuple[str, ...], *, with_closed: bool, form: Format) -> None
             alert.rule,
             alert.title,
             alert.text,
-            channels_text,
+            "; ".join(map(str, channels.get(alert.number, ()))),
         )
         table.add_row(*(Text(printable(cell)) for cell in cells))
     if listed:

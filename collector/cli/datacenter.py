@@ -88,9 +88,10 @@ def datacenter(
             f"no carbon intensity of {grid!r}: choose from {', '.join(assumptions.grid)}, or add "
             f"[grid.{grid}]"
         )
-    summaries = opened_book(stores).summaries(days)
     sides = choose_sides(
-        summaries, SideRequest(edge, model, precision, server), assumptions.stated_server
+        opened_book(stores).summaries(days),
+        SideRequest(edge, model, precision, server),
+        assumptions.stated_server,
     )
     if rate_per_s and rate_per_s > sides.edge.rate_per_s.high:
         raise ConfigError(

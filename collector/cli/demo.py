@@ -66,8 +66,7 @@ def demo(html: Path | None, home: Path | None, *, form: Format) -> None:
     # Fail now, not after two minutes of measuring.
     for file in (html, page) if has_page else ():
         check_writable(file)
-    folder = home or default_home() / "demo"
-    ledger = whole_way.run_demo(folder, note, delivers=delivers)
+    ledger = whole_way.run_demo(home or default_home() / "demo", note, delivers=delivers)
     store = LedgerStore(ledger)
     if has_page:
         note("writing the pages ...")

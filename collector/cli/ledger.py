@@ -54,10 +54,9 @@ def devices(ledger: LedgerPlace | None, *, form: Format) -> None:
     stored: dict[tuple[str, str], list[SessionHeld]] = defaultdict(list)
     for session in sessions:
         stored[session.fleet, session.device].append(session)
-    names = sorted({*reports, *stored, *activities})
     documents = [
         _devices_document(name, reports.get(name), stored.get(name, []), activities.get(name))
-        for name in names
+        for name in sorted({*reports, *stored, *activities})
     ]
     if print_data(form, {"devices": documents}):
         return
@@ -181,8 +180,10 @@ def changes(ledger: LedgerPlace | None, influx: str | None, *, form: Format) -> 
     path = chosen_ledger(ledger)
     with open_ledger(path, "read") as opened:
         changes = changing.changes_of(record.record for record in opened.records())
-    noted = changing.noted_changes(path, History(LedgerStore(path)))
-    changes = sorted([*changes, *noted], key=lambda change: change.started_at_ns)
+    changes = sorted(
+        [*changes, *changing.noted_changes(path, History(LedgerStore(path)))],
+        key=lambda change: change.started_at_ns,
+    )
     if influx:
         with closing(Bucket(parse_influx(influx))) as bucket:
             rejected = bucket.write([changing.change_point_line(change) for change in changes])
@@ -208,8 +209,7 @@ def status(ledger: LedgerPlace | None, *, form: Format) -> None:
 
     Example: edgemeter collector status
     """
-    ledger_place = chosen_ledger(ledger)
-    with open_ledger(ledger_place, "read") as opened:
+    with open_ledger(chosen_ledger(ledger), "read") as opened:
         stats, rejected = opened.stats(), opened.quarantined()[::-1]
     documents = [
         {
@@ -349,8 +349,12 @@ def request_again(
     asked_devices = asking.request_again(
         parse_address(broker), chosen_ledger(ledger), devices, since_ns or 0
     )
-    headings = {"fleet": "fleet", "device": "device", "state": "state"}
-    print_table(form, "asked", [asdict(device) for device in asked_devices], headings)
+    print_table(
+        form,
+        "asked",
+        [asdict(device) for device in asked_devices],
+        {"fleet": "fleet", "device": "device", "state": "state"},
+    )
     online = sum(device.state == "online" for device in asked_devices)
     click.echo(
         f"asked {count(len(asked_devices), 'device')}, {online} online; `edgemeter collector "

@@ -122,10 +122,9 @@ def _facts(path: Path | None, texts: Sequence[str]) -> dict[str, Any]:
             f"--fact {wrong!r} is not FIELD=VALUE: the fields are {', '.join(fields)}"
         )
     of_file = {"source": path.name, "address": path.resolve().as_uri()} if path else {}
-    today = datetime.now(timezone.utc).strftime("%Y-%m-%d")
     return {
         "version": NOT_STATED,
-        "date": today,
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
         **of_file,
         **{name: value for name, _, value in pairs},
     }

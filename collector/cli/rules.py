@@ -23,12 +23,11 @@ def rules(*, form: Format) -> None:
     if print_data(form, {"rules": verdict_rules, "comparing": matching}):
         return
     console = console_for(form)
-    cells = [(row.effect, row.name, row.sentence, row.remedy) for row in verdict_rules]
     console.print(
         EntryTable(
             "rules of the verdict (N is a number of the run, ... what it is about)",
             ("verdict", "rule", "sentence", "what to do"),
-            cells,
+            [(row.effect, row.name, row.sentence, row.remedy) for row in verdict_rules],
         )
     )
     console.print(

@@ -88,15 +88,19 @@ def runs(
             rows = [
                 msgspec.to_builtins(event) | {"deleted": stamp(event.at_ns)} for event in deleted
             ]
-            headings = {
-                "id": "id",
-                "device": "device",
-                "model": "model",
-                "deleted": "deleted (UTC)",
-                "author": "by",
-                "text": "reason",
-            }
-            print_table(form, "deleted", rows, headings)
+            print_table(
+                form,
+                "deleted",
+                rows,
+                {
+                    "id": "id",
+                    "device": "device",
+                    "model": "model",
+                    "deleted": "deleted (UTC)",
+                    "author": "by",
+                    "text": "reason",
+                },
+            )
             return
         # One more, to know whether there are more.
         listed = _judged(history, history.runs(conditions, since_ns, limit + 1 if limit else None))
@@ -177,11 +181,14 @@ def _runs_in_session(history: LedgerRuns, record: RunRecord) -> list[RunRecord]:
     """Return the counted runs of a run's case in its session, oldest first."""
     if not record.session_started_at_ns:
         return [record]
-    of_case = {"device": record.device, "fleet": record.fleet, "model": record.model.name}
-    listed = history.runs(of_case, since_ns=record.session_started_at_ns)
     return [
         run.record
-        for run in reversed(listed)
+        for run in reversed(
+            history.runs(
+                {"device": record.device, "fleet": record.fleet, "model": record.model.name},
+                since_ns=record.session_started_at_ns,
+            )
+        )
         if run.state == "counted" and case_in_session(run.record) == case_in_session(record)
     ] or [record]
 
@@ -214,8 +221,7 @@ def exclude(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None) -
     Example: edgemeter runs exclude 3f2a1b9c --reason "the fan was off"
     """
     with opened_runs(ledger, is_written=True) as history:
-        full_ids = _chosen(history, run_ids)
-        for full_id in full_ids:
+        for full_id in _chosen(history, run_ids):
             if history.is_counted(full_id):
                 elsewhere = _elsewhere(
                     ledger,

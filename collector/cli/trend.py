@@ -180,9 +180,7 @@ def trend(
     selected["model"] = model_called(where, selected["model"])
     with progress_bar() as progress:
         annotations = annotations_of(where[0])
-        selection = watch.SeriesSelection(**selected)
-        history, keys = _history_of(where, selection)
-        processes = len(os.sched_getaffinity(0))
+        history, keys = _history_of(where, watch.SeriesSelection(**selected))
         trends = watch.trends_of(
             history,
             annotations,
@@ -190,7 +188,7 @@ def trend(
             keys,
             by_type=by_type,
             progress=progress,
-            processes=processes,
+            processes=len(os.sched_getaffinity(0)),
         )
     newest = history.newest_day()
     if until is not None and until < newest:
@@ -257,10 +255,12 @@ def annotate(
     with open_watch(ledger_place(existing_store(where[0]))) as file:
         if text is not None:
             # A mistyped name would annotate nothing.
-            named = watch.SeriesSelection(
-                fleet=about["fleet"], device=about["device"], model=about["model"]
+            _history_of(
+                where,
+                watch.SeriesSelection(
+                    fleet=about["fleet"], device=about["device"], model=about["model"]
+                ),
             )
-            _history_of(where, named)
             day = about.pop("day")
             entry = Annotation(
                 day=time.time_ns() // NS_PER_DAY if day is None else day,
@@ -306,8 +306,9 @@ def units(
     """
     where = chosen_stores(stores)
     history = History(open_store(*where))
-    selection = watch.SeriesSelection(fleet=fleet, board=board, model=model_called(where, model))
-    keys = watch.keys_of(history, selection)
+    keys = watch.keys_of(
+        history, watch.SeriesSelection(fleet=fleet, board=board, model=model_called(where, model))
+    )
     types = [
         board_type
         for name in metrics
@@ -321,10 +322,11 @@ def units(
             click.echo("edgemeter: no board type has an ok run with this figure", err=True)
         for board_type in types:
             for line in _odd_lines(board_type):
-                text = printable(
-                    f"{board_type.board}, {METRICS[board_type.metric].figure.title}: {line}"
+                console.print(
+                    printable(
+                        f"{board_type.board}, {METRICS[board_type.metric].figure.title}: {line}"
+                    )
                 )
-                console.print(text)
 
 
 def _odd_lines(board_type: BoardType) -> list[str]:

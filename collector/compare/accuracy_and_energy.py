@@ -57,10 +57,13 @@ class AccuracySummary:
 
     @property
     def evidence(self) -> Evidence:
-        error = (
-            None if self.low is None or self.high is None else (self.high - self.low) / 2 / REACH
+        return Evidence(
+            self.value,
+            None if self.low is None or self.high is None else (self.high - self.low) / 2 / REACH,
+            EXACT,
+            self.images,
+            "image",
         )
-        return Evidence(self.value, error, EXACT, self.images, "image")
 
     def half(self, end: float | None) -> Evidence:
         """The value with its standard error towards an end of its interval.

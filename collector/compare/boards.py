@@ -111,10 +111,12 @@ class CaseOfBoards(CaseSummary):
 
     def __init__(self, cases: Sequence[CaseSummary]) -> None:
         newest = max(cases, key=lambda case: case.around.first_started_at_ns)
-        device = f"{len(cases)} \N{MULTIPLICATION SIGN} {newest.around.environment['board']}"
         super().__init__(
             newest.store,
-            with_fields(newest.key, device=device),
+            with_fields(
+                newest.key,
+                device=f"{len(cases)} \N{MULTIPLICATION SIGN} {newest.around.environment['board']}",
+            ),
             newest.read,
             newest.begin,
             newest.segment,
@@ -163,9 +165,10 @@ class CaseOfBoards(CaseSummary):
             return None
         # The meter with the largest error bounds that of all.
         known_u = [figure.u for _, figure in boards if figure.u is not None]
-        values = [_as_run(case, figure) for case, figure in boards]
         return figure_of_values(
-            values, boards[0][1].scale, max(known_u) if len(known_u) == len(boards) else None
+            [_as_run(case, figure) for case, figure in boards],
+            boards[0][1].scale,
+            max(known_u) if len(known_u) == len(boards) else None,
         )
 
     def run_values(self, name: str) -> list[RunValue]:

@@ -224,14 +224,16 @@ def to_csv(comparison: Comparison) -> str:
     )
     recommended = choice.recommended.case if choice and choice.recommended else None
     header = [*COLUMNS, *(("requirements", "is_recommended") if choice else ())]
-    rows = (
-        [
-            *flat(row).values(),
-            *((outcomes.get(id(row.case)), row.case is recommended) if choice else ()),
-        ]
-        for row in comparison.rows
+    return csv_document(
+        header,
+        (
+            [
+                *flat(row).values(),
+                *((outcomes.get(id(row.case)), row.case is recommended) if choice else ()),
+            ]
+            for row in comparison.rows
+        ),
     )
-    return csv_document(header, rows)
 
 
 def _choice_document(choice: Choice) -> dict[str, object]:

@@ -116,8 +116,7 @@ def measure_cases(
             left_out += reasons
     if len(compared) < 2:
         raise _nothing_compared(outcome, left_out)
-    comparison = in_order(compared, matters_ratio, left_out)
-    return MeasuredSides(comparison, outcome)
+    return MeasuredSides(in_order(compared, matters_ratio, left_out), outcome)
 
 
 def _measured_case(
@@ -143,8 +142,10 @@ def _case_of(side: str, settings: Settings, stored: Mapping[str, CaseSummary]) -
         threads = None if run.runtime.threads_reason else run.runtime.threads
         load = {"scenario": "offline", "batch": run.batch} if run.scenario == "offline" else {}
         of_run = {"threads": threads, "mode": run.mode, **load}
-        unset = {key: value for key, value in of_run.items() if getattr(settings, key) is None}
-        settings = msgspec.structs.replace(settings, **unset)
+        settings = msgspec.structs.replace(
+            settings,
+            **{key: value for key, value in of_run.items() if getattr(settings, key) is None},
+        )
     case = single_case(path, settings)
     for other, of_case in stored.items():
         run = of_case.newest
@@ -200,12 +201,10 @@ def _measured_elsewhere(
                 LeftOut(None, f"{device}: fewer than two of the models have a usable run there")
             )
             continue
-        of_device = in_order(measured, matters_ratio)
         rows += [
             replace(row, name=f"{row.name} on {device}" if len(by_device) > 1 else row.name)
-            for row in of_device.rows
+            for row in in_order(measured, matters_ratio).rows
         ]
     if not rows:
         raise _nothing_compared(outcome, left_out)
-    comparison = Comparison("A", tuple(rows), tuple(left_out))
-    return MeasuredSides(comparison, outcome)
+    return MeasuredSides(Comparison("A", tuple(rows), tuple(left_out)), outcome)

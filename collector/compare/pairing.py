@@ -134,8 +134,9 @@ def _choice(case: CaseSummary, best: CaseSummary, alike: Sequence[CaseSummary]) 
     if _same_kind(case, best):
         return f"same precision and runtime{among}"
     missing = f"the reference has no {case.key.precision} on {case.key.runtime}"
-    highest = max(PRECISION_BITS.get(reference.key.precision, 0) for reference in alike)
-    if PRECISION_BITS.get(best.key.precision, 0) < highest:
+    if PRECISION_BITS.get(best.key.precision, 0) < max(
+        PRECISION_BITS.get(reference.key.precision, 0) for reference in alike
+    ):
         rule = "the same class of precision"
     else:
         rule = "the only kind there is" if len(alike) == ties else "the highest precision there is"

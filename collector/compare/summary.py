@@ -225,10 +225,9 @@ class CaseSummary:
 
     def run_values(self, name: str) -> list[RunValue]:
         """Return the values of a figure, one a run, each with its device, day and turn."""
-        members = self.counted.of_newest_kind(_SUMMED[name].group)
         return [
             run_value(run, value)
-            for run in members.each()
+            for run in self.counted.of_newest_kind(_SUMMED[name].group).each()
             if (value := run.value(name)) is not None
         ]
 
@@ -238,9 +237,9 @@ class CaseSummary:
         newest = self.runs.of_newest_kind("accuracy").part(slice(-1, None))
         if not len(newest) or (measure := newest.subject(0).accuracy) is None:
             return None
-        names = (ACCURACY, "accuracy_low", "accuracy_high")
         value, low, high = (
-            None if np.isnan(number := newest.columns[name][0]) else float(number) for name in names
+            None if np.isnan(number := newest.columns[name][0]) else float(number)
+            for name in (ACCURACY, "accuracy_low", "accuracy_high")
         )
         (row,), (run_id,) = newest.values_of("row"), newest.values_of("id")
 

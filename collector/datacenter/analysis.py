@@ -95,7 +95,6 @@ def analyse(
             else math.inf
         )
         pue_from = (own_mj.value - sent_mj[name]) / it_mj
-        carbon_g = million_g(other, g_per_kwh)
         return AnalysisCell(
             share,
             name,
@@ -104,7 +103,7 @@ def analyse(
             other,
             winner,
             pue_from if pue_from >= 1 else None,
-            carbon_g,
+            million_g(other, g_per_kwh),
         )
 
     evens = [

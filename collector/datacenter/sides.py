@@ -252,8 +252,9 @@ def _why_left_out(case: CaseSummary, server: CaseSummary) -> str | None:
 
     It is not if it did other work, or was measured in another way.
     """
-    unlike = relation(case.key, server.key).unlike
-    if titles := [field.title for field in unlike if field.name not in FREE]:
+    if titles := [
+        field.title for field in relation(case.key, server.key).unlike if field.name not in FREE
+    ]:
         return f"differs in {', '.join(titles)}"
     source, server_source = (
         side.energy.provenance if side.energy else None for side in (case, server)
@@ -310,10 +311,13 @@ def _measured(case: CaseSummary, *, is_server: bool = False) -> ComparedSide | s
         other_max_w = figure_of_values(
             [run_value(run, other.mean_power_w) for run, other in other_readings]
         )
-        both = dict.fromkeys((*excludes, *last.excludes))
         scope, excludes = (
             f"{scope} + {other_half}",
-            tuple(part for part in both if "processor" not in part and "accelerator" not in part),
+            tuple(
+                part
+                for part in dict.fromkeys((*excludes, *last.excludes))
+                if "processor" not in part and "accelerator" not in part
+            ),
         )
         idle_w = idle_w.plus(_idle(other_readings, other_u) or exactly(0.0))
         max_w = max_w.plus(_band(other_max_w, other_u * other_max_w.value))

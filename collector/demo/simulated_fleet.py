@@ -97,18 +97,21 @@ def records_of(template: RunRecord, *, end_ns: int, days: int = DAYS) -> Iterato
             for precision, latency_ratio, accuracy_ratio in (("fp32", 1.0, 1.0), INT8):
                 sequence[device] = sequence.get(device, 0) + 1
                 level = kind.latency_ratio * latency_ratio * unit * draw.gauss(1, DAY_SPREAD)
-                plan = _Drawn(
-                    kind,
-                    device,
-                    precision,
-                    accuracy_ratio,
-                    level,
-                    day,
-                    days,
-                    end_ns,
-                    sequence[device],
+                yield _run(
+                    template,
+                    _Drawn(
+                        kind,
+                        device,
+                        precision,
+                        accuracy_ratio,
+                        level,
+                        day,
+                        days,
+                        end_ns,
+                        sequence[device],
+                    ),
+                    draw,
                 )
-                yield _run(template, plan, draw)
 
 
 def _run(template: RunRecord, plan: _Drawn, draw: random.Random) -> RunRecord:
@@ -122,8 +125,9 @@ def _run(template: RunRecord, plan: _Drawn, draw: random.Random) -> RunRecord:
         * (UPDATE_RATIO if is_updated else 1.0)
     )
     power_w = kind.power_w * (SICK_RATIO if device == DEGRADED else 1.0) * draw.gauss(1, DAY_SPREAD)
-    rounds = np.random.default_rng(draw.getrandbits(32))
-    latencies_ms = p50_ms * (0.985 + rounds.gamma(2.0, 0.009, QUERIES))
+    latencies_ms = p50_ms * (
+        0.985 + np.random.default_rng(draw.getrandbits(32)).gamma(2.0, 0.009, QUERIES)
+    )
     latency = _latency(latencies_ms)
     p50_ms = latency.p50_ms or latency.mean_ms
     has_samples = day >= days - DAYS_WITH_SAMPLES

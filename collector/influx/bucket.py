@@ -139,9 +139,11 @@ class Bucket:
         request = self._library.DeletePredicateRequest(
             start=at, stop=at, predicate=f'_measurement="{MEASUREMENT}" AND device="{quoted}"'
         )
-        service = self._library.DeleteService(self._client.api_client)
         self._call(
-            service.post_delete, request, bucket=self.config.bucket, org=self._organisation()
+            self._library.DeleteService(self._client.api_client).post_delete,
+            request,
+            bucket=self.config.bucket,
+            org=self._organisation(),
         )
 
     def create(self, keep_days: int | None) -> tuple[str, str]:
@@ -167,20 +169,27 @@ class Bucket:
                     self._library.Bucket(id=listed[0].id, name=name, retention_rules=[rule]),
                 ).id
             ), org
-        request = self._library.PostBucketRequest(org_id=org_id, name=name, retention_rules=[rule])
-        return str(self._call(buckets.create_bucket, bucket=request).id), org
+        return str(
+            self._call(
+                buckets.create_bucket,
+                bucket=self._library.PostBucketRequest(
+                    org_id=org_id, name=name, retention_rules=[rule]
+                ),
+            ).id
+        ), org
 
     def make_token(self, bucket_id: str, right: Right, description: str) -> str:
         """Return a new token with only this right to the bucket."""
         org_id, _ = self._only_organisation()
         resource = self._library.PermissionResource(type="buckets", id=bucket_id, org_id=org_id)
-        permissions = [self._library.Permission(action=right, resource=resource)]
-        request = self._library.Authorization(
-            org_id=org_id, description=description, permissions=permissions
-        )
         return str(
             self._call(
-                self._client.authorizations_api().create_authorization, authorization=request
+                self._client.authorizations_api().create_authorization,
+                authorization=self._library.Authorization(
+                    org_id=org_id,
+                    description=description,
+                    permissions=[self._library.Permission(action=right, resource=resource)],
+                ),
             ).token
         )
 
@@ -237,11 +246,10 @@ class Bucket:
         except (HTTPError, OSError) as error:
             # The library's message has its own object before the system's reason.
             reason = re.sub(r"^.*\[Errno -?\d+\] ", "", one_line(error))
-            message = (
+            raise TransientError(
                 f"no InfluxDB responds at {self.config.url} ({reason}): start it; the ledger "
                 "keeps everything meanwhile"
-            )
-            raise TransientError(message) from error
+            ) from error
 
 
 _KINDS: dict[Right, str] = {
@@ -270,8 +278,7 @@ def set_up_influx(
             bucket_id, org = bucket.create(keep_days)
             url = f"{config.url}?{urlencode({'org': org, 'bucket': config.bucket})}"
             retention = f"kept {keep_days} days" if keep_days else "kept for ever"
-            remarks = [f"bucket {config.bucket!r} of {org!r}, {retention}: --influx '{url}'"]
-            return remarks + [
+            return [f"bucket {config.bucket!r} of {org!r}, {retention}: --influx '{url}'"] + [
                 _token(bucket, bucket_id, right, path) for right, path in token_files.items()
             ]
         except PointsRejectedError as error:

@@ -237,12 +237,14 @@ class Drain:
                 )
         self.rejected += len(quarantined)
         now_ns = time.time_ns()
-        rejections = [
-            Rejection(self.sink_name, msgspec.json.encode(reference), reason, now_ns)
-            for reference, reason in quarantined
-        ]
         is_expected = ledger.advance(
-            self.sink_name, batch.last_row, rejections, after=self._position
+            self.sink_name,
+            batch.last_row,
+            [
+                Rejection(self.sink_name, msgspec.json.encode(reference), reason, now_ns)
+                for reference, reason in quarantined
+            ],
+            after=self._position,
         )
         if is_expected:
             self._position = batch.last_row

@@ -102,10 +102,12 @@ def _remember(shared: tuple[bytes, str | None], record: RunRecord) -> tuple[str,
 
     They are kept for all records with the same likeness and suite.
     """
-    tags = "".join(
-        f",{name}={tag_text(value)}" for name, value in sorted(tags_of(record).items()) if value
+    texts = (
+        "".join(
+            f",{name}={tag_text(value)}" for name, value in sorted(tags_of(record).items()) if value
+        ),
+        fields_text((name, read(record)) for name, read in _SHARED_FACTS),
     )
-    texts = tags, fields_text((name, read(record)) for name, read in _SHARED_FACTS)
     if len(_shared_texts) >= _MOST_SHARED:
         _shared_texts.clear()
     _shared_texts[shared] = texts

@@ -247,11 +247,13 @@ WHERE chunk = ?"""
         return is_ours
 
     def parts(self) -> tuple[LedgerPart, ...]:
-        query = (
-            "SELECT coalesce(sum(size_bytes) FILTER (WHERE has_samples), 0), "
-            "coalesce(sum(size_bytes), 0) FROM chunks"
+        with_samples, records = map(
+            int,
+            self.query(
+                "SELECT coalesce(sum(size_bytes) FILTER (WHERE has_samples), 0), "
+                "coalesce(sum(size_bytes), 0) FROM chunks"
+            )[0],
         )
-        with_samples, records = map(int, self.query(query)[0])
         chunks, *other_tables = self._table_bytes()
         return (
             LedgerPart("records with raw samples", with_samples),

@@ -134,10 +134,14 @@ class PostgresWriter:
             halves = _halves(sources)
             if halves is None:
                 (arrival,) = _as_arrivals(sources[0])
-                rejection = Rejection(
-                    arrival.topic, arrival.payload, str(error), arrival.received_ns
+                return self._commit(
+                    (),
+                    [
+                        *rejections,
+                        Rejection(arrival.topic, arrival.payload, str(error), arrival.received_ns),
+                    ],
+                    changes,
                 )
-                return self._commit((), [*rejections, rejection], changes)
         first, second = (
             self._commit(halves[0], (), ()),
             self._commit(halves[1], rejections, changes),
@@ -306,9 +310,11 @@ def _not_forgotten(statements: Statements, repeated: Sequence[_Repeated]) -> Seq
 def _collided(statements: Statements, repeated: Sequence[_Repeated]) -> list[_Repeated]:
     """Return those whose number belongs to another record."""
     keys = [entry.run.key[1:] for entry in repeated]
-    stored = statements.execute(_HELD, [[key[column] for key in keys] for column in range(3)])
     stored_ids = {
-        (device, session, seq): record_id for device, session, seq, record_id in stored.fetchall()
+        (device, session, seq): record_id
+        for device, session, seq, record_id in statements.execute(
+            _HELD, [[key[column] for key in keys] for column in range(3)]
+        ).fetchall()
     }
     removed = next(
         (entry for key, entry in zip(keys, repeated, strict=True) if key not in stored_ids), None
@@ -359,8 +365,7 @@ def _halves(
 def _as_arrivals(source: chunks.Source) -> list[chunks.Arrival]:
     if not isinstance(source, chunks.ArrivedBatch):
         return source
-    payloads = chunks.unpack_chunk(source.body)
     return [
         chunks.Arrival(run, payload, source.topic, source.received_ns)
-        for run, payload in zip(source.runs, payloads, strict=True)
+        for run, payload in zip(source.runs, chunks.unpack_chunk(source.body), strict=True)
     ]

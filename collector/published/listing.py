@@ -116,12 +116,15 @@ def show(judged: Sequence[JudgedFigure], runs_by_key: OwnRunsByKey, console: Con
     if official:
         print_text(console, OF_MLPERF, "bold")
         _print_figures(console, official, runs_by_key)
-        footnotes = [*dict.fromkeys(footnote(figure.row) for figure in official), APART, LEGEND]
         print_lines(
             console,
             [
                 line
-                for text in footnotes
+                for text in [
+                    *dict.fromkeys(footnote(figure.row) for figure in official),
+                    APART,
+                    LEGEND,
+                ]
                 for line in textwrap.wrap(
                     text, ENTRY_WIDTH, break_long_words=False, break_on_hyphens=False
                 )

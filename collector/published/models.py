@@ -55,10 +55,10 @@ def _by_name() -> tuple[tuple[re.Pattern[str], ModelFacts], ...]:
     content = msgspec.toml.decode(
         Path(__file__).with_name("models.toml").read_bytes(), type=_ModelFile
     )
-    named = [
-        (name, model) for model in (*content.language, *content.vision) for name in model.names
-    ]
-    longest_first = sorted(named, key=lambda pair: -len(pair[0]))
+    longest_first = sorted(
+        [(name, model) for model in (*content.language, *content.vision) for name in model.names],
+        key=lambda pair: -len(pair[0]),
+    )
     patterns = ((re.escape(name).replace(r"\ ", " ?"), model) for name, model in longest_first)
     return tuple(
         (re.compile(rf"(?<![a-z0-9.]){pattern}(?![a-z0-9]|\.\d)"), model)

@@ -83,17 +83,17 @@ def own_runs(row: PublishedRow, cases: Sequence[CaseSummary]) -> list[OwnRun]:
             and figure.value > 0
             and (row.kind.group != "energy" or case.energy is not None)
         ):
-            differs = tuple(_differences(row, case))
-            run = OwnRun(
-                named(case.key),
-                figure.value,
-                figure.low,
-                figure.high,
-                figure.runs,
-                row.canonical / figure.value,
-                differs,
+            matches.append(
+                OwnRun(
+                    named(case.key),
+                    figure.value,
+                    figure.low,
+                    figure.high,
+                    figure.runs,
+                    row.canonical / figure.value,
+                    tuple(_differences(row, case)),
+                )
             )
-            matches.append(run)
     return sorted(matches, key=lambda match: (len(match.differs), match.name))[:NEAREST]
 
 

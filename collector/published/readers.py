@@ -115,10 +115,13 @@ def read_editions(content: bytes, facts: Mapping[str, Any]) -> ReadRows:
     result = ReadRows()
     for number, case in enumerate(msgspec.convert(document, _EditionFile).case, start=1):
         for figure in msgspec.convert(case.get("figures", []), list[dict[str, Any]]):
-            fields = {**facts, **document, **case, **figure}
             result.add(
                 f"case {number}",
-                {name: value for name, value in fields.items() if name not in {"case", "figures"}},
+                {
+                    name: value
+                    for name, value in {**facts, **document, **case, **figure}.items()
+                    if name not in {"case", "figures"}
+                },
             )
     return result
 
@@ -219,7 +222,6 @@ def parse_claim(text: str, facts: Mapping[str, Any]) -> PublishedRow:
         "conditions": words[:500],
     }
     ends = {} if low is None else {"low": low, "high": value}
-    easier = value if low is None or KINDS[figure].better == "lower" else low
     return row_of(
         {
             "source": "claim",
@@ -228,7 +230,7 @@ def parse_claim(text: str, facts: Mapping[str, Any]) -> PublishedRow:
             **facts,
             **as_claimed,
             **ends,
-            "value": easier,
+            "value": value if low is None or KINDS[figure].better == "lower" else low,
         }
     )
 
@@ -240,10 +242,9 @@ def quantity(text: str) -> tuple[float, str]:
     """
     matched = _NUMBER.fullmatch(text.strip())
     if matched is None:
-        is_ambiguous = re.fullmatch(r"\d{1,3},\d{3}", text.strip())
         raise ValueError(
             f"{text!r} may be a thousand or a decimal"
-            if is_ambiguous
+            if re.fullmatch(r"\d{1,3},\d{3}", text.strip())
             else f"{text!r} is not a number"
         )
     return float(matched[1].replace(",", "")), (matched[2] or "").strip()

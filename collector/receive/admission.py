@@ -95,12 +95,15 @@ class Admitted:
                 return
             kind = "presence"
             if topic.kind == "activity":
-                text = (
-                    msgspec.json.encode(decode_report(topic, message.payload))
-                    if message.payload
-                    else b""
+                self.changes.append(
+                    RetainedMessage(
+                        message.topic,
+                        msgspec.json.encode(decode_report(topic, message.payload))
+                        if message.payload
+                        else b"",
+                        self.received_ns,
+                    )
                 )
-                self.changes.append(RetainedMessage(message.topic, text, self.received_ns))
             elif message.payload:
                 report = _presence(topic, message.payload, self.received_ns)
                 self.changes.append(
@@ -199,10 +202,12 @@ def _presence(topic: Topic, payload: bytes, received_ns: int) -> ReportedMessage
     if not isinstance(report, Health):
         return report
     off_ns = off_by_ns(report.told_ns, received_ns)
-    clock = msgspec.structs.replace(
-        report.clock, off_by_ns=msgspec.UNSET if off_ns is None else off_ns
+    return msgspec.structs.replace(
+        report,
+        clock=msgspec.structs.replace(
+            report.clock, off_by_ns=msgspec.UNSET if off_ns is None else off_ns
+        ),
     )
-    return msgspec.structs.replace(report, clock=clock)
 
 
 def payload_text(payload: bytes) -> bytes:

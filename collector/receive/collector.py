@@ -199,11 +199,12 @@ class Collector(FeedEvents):
         # Messages that the broker has sent by now arrived after our subscriptions.
         feed.flush(timeout_s)
         if self._group is not None and feed.version == "3.1.1":
-            remark = (
+            logger.warning(
+                "the broker at %s %s",
+                self.address,
                 "supports MQTT 3.1.1 only, which has no shared subscriptions: unless it adds "
-                "them, no result arrives"
+                "them, no result arrives",
             )
-            logger.warning("the broker at %s %s", self.address, remark)
 
     def stop(self) -> None:
         """Commit the received messages and end every thread; may be called twice."""
@@ -297,16 +298,13 @@ class Collector(FeedEvents):
             self._short_lives = (
                 self._short_lives + 1 if self._clock() - self._connected_s < SHORT_LIFE_S else 0
             )
-            question = (
-                ", repeatedly: does another collector use a copy of this ledger?"
-                if self._short_lives > SHORT_LIVES
-                else ""
-            )
             logger.warning(
                 "lost the connection to the broker at %s: %s%s; reconnecting",
                 self.address,
                 reason,
-                question,
+                ", repeatedly: does another collector use a copy of this ledger?"
+                if self._short_lives > SHORT_LIVES
+                else "",
             )
 
     def answered(self, refusal: str | None) -> None:

@@ -149,8 +149,11 @@ class Feed(MqttSession):
             except BlockingIOError:
                 return 0
             except (OSError, TransientError) as error:
-                level = logging.DEBUG if isinstance(error, OSError) else logging.WARNING
-                logger.log(level, "the connection ends: %s", error)
+                logger.log(
+                    logging.DEBUG if isinstance(error, OSError) else logging.WARNING,
+                    "the connection ends: %s",
+                    error,
+                )
                 data = b""
             if not data:
                 self._packet = b""

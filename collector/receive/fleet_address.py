@@ -29,5 +29,7 @@ def fleet_address(folder: Path) -> BrokerAddress:
     server = read_toml(
         folder / "fleet.toml", _FleetFile, "fleet file", "`edgemeter fleet init` writes one"
     ).server
-    files = TlsFiles(folder / "ca.crt", folder / "collector.crt", folder / "collector.key")
-    return parse_address(f"mqtts://{server.broker}:{server.broker_port}", tls=files)
+    return parse_address(
+        f"mqtts://{server.broker}:{server.broker_port}",
+        tls=TlsFiles(folder / "ca.crt", folder / "collector.crt", folder / "collector.key"),
+    )

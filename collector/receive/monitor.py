@@ -72,9 +72,11 @@ class CollectorMetrics:
         buckets = list(
             zip([*map(str, RECEIPT_BOUNDS_S), "+Inf"], accumulate(counts.receipts), strict=True)
         )
-        text = "Time from a message with results to its receipt."
         yield self._library.metrics_core.HistogramMetricFamily(
-            f"{PREFIX}receipt_seconds", text, buckets, counts.receipts_s
+            f"{PREFIX}receipt_seconds",
+            "Time from a message with results to its receipt.",
+            buckets,
+            counts.receipts_s,
         )
         yield self._gauge(
             f"{PREFIX}stalled_seconds",
@@ -155,9 +157,10 @@ class CollectorMetrics:
             f"{PREFIX}alert_notices", "Alert notifications that were not delivered.", undelivered
         )
         if checked_ns is not None:
-            age_s = max(0, time.time_ns() - checked_ns) / 1e9
             yield self._gauge(
-                f"{PREFIX}alert_check_age_seconds", "Time since the last check of alerts.", age_s
+                f"{PREFIX}alert_check_age_seconds",
+                "Time since the last check of alerts.",
+                max(0, time.time_ns() - checked_ns) / 1e9,
             )
 
 

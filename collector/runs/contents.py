@@ -123,11 +123,14 @@ def left_out_of(ledger: Ledger) -> list[LeftOut]:
     stored: set[str] = set()
     for first in range(0, len(ids), _AT_ONCE):
         part = ids[first : first + _AT_ONCE]
-        query = (
-            "SELECT id FROM runs "  # noqa: S608 - question marks
-            f"WHERE id IN ({', '.join('?' * len(part))})"
+        stored.update(
+            run
+            for (run,) in ledger.query(
+                "SELECT id FROM runs "  # noqa: S608 - question marks
+                f"WHERE id IN ({', '.join('?' * len(part))})",
+                *part,
+            )
         )
-        stored.update(run for (run,) in ledger.query(query, *part))
     left_out = [
         LeftOut(identity.id, f"in the ledger's quarantine: {reason}", identity.device)
         for identity, reason in named

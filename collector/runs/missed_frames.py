@@ -72,7 +72,6 @@ def missed_frames(run: RunRecord) -> MissedFrames | None:
         int(frames.sum()) for frames in (are_late, are_too_slow, are_woken_late)
     )
     given_up = steady.frames - 1 - int(numbers[-1])
-    by_length = tuple(sorted(rows, key=lambda row: (-row.frames, row.from_s)))
     return MissedFrames(
         steady.frames,
         steady.frames - numbers.size - given_up,
@@ -80,7 +79,7 @@ def missed_frames(run: RunRecord) -> MissedFrames | None:
         late - slow - woke_late,
         woke_late,
         slow,
-        by_length,
+        tuple(sorted(rows, key=lambda row: (-row.frames, row.from_s))),
     )
 
 

@@ -57,11 +57,14 @@ def every_column() -> tuple[RunColumn, ...]:
         for index, name in enumerate(CASE_TAGS)
     ]
     provenance = RunColumn(ENERGY_PROVENANCE, "text", energy_provenance)
-    fields = _columns_of(msgspec.inspect.type_info(RunRecord))
     return (
         *tags,
         *derived,
-        *(column for column in fields if column.name not in TAGS),
+        *(
+            column
+            for column in _columns_of(msgspec.inspect.type_info(RunRecord))
+            if column.name not in TAGS
+        ),
         provenance,
         *worked_out,
     )

@@ -145,10 +145,10 @@ def selections_of(where: str, selectors: Mapping[str, str]) -> RunSelection:
     unknown = [name for name in selectors if name not in SELECTORS and name not in TIMES]
     if unknown:
         raise ConfigError(f"{unknown[0]!r} is not a selector: choose from {_known()}")
-    conditions = [
-        (name, _instant(value) if name in TIMES else value) for name, value in selectors.items()
-    ]
-    return RunSelection(where or str(default_path()), conditions)
+    return RunSelection(
+        where or str(default_path()),
+        [(name, _instant(value) if name in TIMES else value) for name, value in selectors.items()],
+    )
 
 
 def _known() -> str:

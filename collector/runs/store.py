@@ -178,19 +178,22 @@ class RunStore(ABC):
         They are in any order.
         """
         names = tuple(dict.fromkeys(names))
-        rows = self.query(
-            f"SELECT {', '.join(map(read_as, names))} "  # noqa: S608 - our own names
-            f"FROM runs WHERE {condition}",
-            *values,
+        columns = columns_of_rows(
+            names,
+            self.query(
+                f"SELECT {', '.join(map(read_as, names))} "  # noqa: S608 - our own names
+                f"FROM runs WHERE {condition}",
+                *values,
+            ),
         )
-        columns = columns_of_rows(names, rows)
         for part in _parts(sorted(set(columns["subject"].tolist()) - self._subjects.keys())):
-            query = (
-                "SELECT subject, body FROM subjects "  # noqa: S608 - question marks
-                f"WHERE subject IN ({_marks(part)})"
-            )
             self._subjects.update(
-                (number, decode_subject(bytes(body))) for number, body in self.query(query, *part)
+                (number, decode_subject(bytes(body)))
+                for number, body in self.query(
+                    "SELECT subject, body FROM subjects "  # noqa: S608 - question marks
+                    f"WHERE subject IN ({_marks(part)})",
+                    *part,
+                )
             )
         return CaseRuns(self._subjects, columns)
 
@@ -273,8 +276,10 @@ class LedgerStore(RunStore):
                 with_samples=with_samples,
                 skipped=lambda skipped: unread.append(unread_run(skipped)),
             )
-            runs = [placed(entry.record, entry.received_ns) for entry in entries]
-            return StoreContents(oldest_first(runs), [*left_out_of(ledger), *unread])
+            return StoreContents(
+                oldest_first([placed(entry.record, entry.received_ns) for entry in entries]),
+                [*left_out_of(ledger), *unread],
+            )
 
     def left_out(self) -> list[LeftOut]:
         with open_ledger(self.place, "read") as ledger:
@@ -327,11 +332,10 @@ class MemoryStore(RunStore):
             [(record.seq, record.started_at_ns) for record in numbered],
         )
         marks = ", ".join("?" * len(RUN_COLUMNS))
-        rows = [(*run.values, number, 0) for number, run in enumerate(runs, 1)]
         self._connection.executemany(
             f"INSERT INTO runs ({', '.join(RUN_COLUMNS)}) "  # noqa: S608 - our own names
             f"VALUES ({marks})",
-            rows,
+            [(*run.values, number, 0) for number, run in enumerate(runs, 1)],
         )
         self._connection.executemany(ADD_SUBJECT, {run.subject for run in runs})
         for part in _parts(sorted(cases_in_sessions(runs))):

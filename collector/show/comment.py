@@ -39,9 +39,8 @@ def to_markdown(comparison: Comparison, sides: Sequence[str]) -> str:
     compared = comparison.compared
 
     def order(row: ComparedCase) -> tuple[int, int, float]:
-        failing = sum(finding.outcome == "fail" for finding in row.limited)
         return (
-            -failing,
+            -sum(finding.outcome == "fail" for finding in row.limited),
             words.OUTCOMES.index(words.outcome_of(row)),
             -row.decisions[LATENCY].value if LATENCY in row.decisions else 0.0,
         )
@@ -126,10 +125,13 @@ def _line(row: ComparedCase, names: Sequence[str], *, is_named: bool) -> str:
 
 
 def _name(row: ComparedCase, name: str) -> str:
-    sides = (("baseline", row.reference), ("new", row.case))
     notes = [
         *row.changed,
-        *(f"{side} {words.level_text(summary)}" for side, summary in sides if summary.segment),
+        *(
+            f"{side} {words.level_text(summary)}"
+            for side, summary in (("baseline", row.reference), ("new", row.case))
+            if summary.segment
+        ),
     ]
     notes += [f"{figure}: {reason}" for figure, reason in words.not_compared(row).items()]
     doubt = " (disturbed runs)" if row.case.disturbed or row.reference.disturbed else ""
@@ -163,16 +165,15 @@ def _left_out(left_out: Sequence[LeftOut], *, is_open: bool) -> list[str]:
         f"- {_escaped(f'{entry.name}: {entry.reason}' if entry.run else entry.reason)}"
         for entry in left_out[:LEFT_OUT_SHOWN]
     ]
-    remainder = (
-        [f"- and {len(left_out) - LEFT_OUT_SHOWN} more: `--format json` lists all"]
-        if len(left_out) > LEFT_OUT_SHOWN
-        else []
-    )
     return [
         f"<details{' open' * is_open}><summary>Left out ({len(left_out)})</summary>",
         "",
         *lines,
-        *remainder,
+        *(
+            [f"- and {len(left_out) - LEFT_OUT_SHOWN} more: `--format json` lists all"]
+            if len(left_out) > LEFT_OUT_SHOWN
+            else []
+        ),
         "",
         "</details>",
         "",

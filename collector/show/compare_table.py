@@ -278,12 +278,14 @@ def figure_in_column(entry: Figure, case: CaseSummary) -> CaseFigure | None:
     figure = case.figures.get(entry.name)
     if entry.name != TOKEN_ENERGY or figure is None:
         return figure
-    per = {
-        name: value / 1000
-        for name in ("value", "low", "high")
-        if (value := getattr(figure, name)) is not None
-    }
-    return structs.replace(figure, **per)
+    return structs.replace(
+        figure,
+        **{
+            name: value / 1000
+            for name in ("value", "low", "high")
+            if (value := getattr(figure, name)) is not None
+        },
+    )
 
 
 def _change(name: str, row: ComparedCase) -> str:
@@ -324,15 +326,16 @@ def _shared(rows: Sequence[ComparedCase]) -> str:
     """Return in words what the cases of a group share; other settings have a column."""
     cases = [row.case for row in rows]
     images = [case.subject.dataset.images * (not case.generates) for case in cases]
-    datasets = [
-        f"data {case.subject.dataset.name}{f' ({number:,} images)' if number else ''}"
-        for case, number in zip(cases, images, strict=True)
-    ]
     shared = (
         words.only(case.key.model for case in cases),
         words.only(_settings(cases)),
         words.only(f"on {case.key.device}" for case in cases),
-        words.only(datasets),
+        words.only(
+            [
+                f"data {case.subject.dataset.name}{f' ({number:,} images)' if number else ''}"
+                for case, number in zip(cases, images, strict=True)
+            ]
+        ),
         words.only(f"{case.key.scenario}{words.load_words(case.key)}" for case in cases),
         words.only(number_text.count(case.key.threads, "thread") for case in cases),
         words.only(f"energy at {case.energy.ranks_as}" for case in cases if case.energy),

@@ -127,12 +127,15 @@ def distribution_chart(run: RunRecord, steps: int) -> Chart | None:
         np.linspace(0, latencies.size - 1, min(steps, latencies.size)).round().astype(np.int64)
     )
     amounts = [float(latencies[rank]) for rank in ranks]
-    values = [
-        {"value": amount, "share": float((rank + 1) / latencies.size)}
-        for rank, amount in zip(ranks, amounts, strict=True)
-    ]
     return Chart(
-        "Cumulative share of queries", specs.cumulative("latency, ms", amounts), rows_table(values)
+        "Cumulative share of queries",
+        specs.cumulative("latency, ms", amounts),
+        rows_table(
+            [
+                {"value": amount, "share": float((rank + 1) / latencies.size)}
+                for rank, amount in zip(ranks, amounts, strict=True)
+            ]
+        ),
     )
 
 
@@ -147,9 +150,9 @@ def facts(row: ComparedCase) -> dict[str, str | float | None]:
 
     A row of several boards has no device.
     """
-    names = ("fleet", "device", "model", "runtime", "precision")
     attributes: dict[str, str | float | None] = {
-        f"data-{name}": getattr(row.case.key, name) for name in names
+        f"data-{name}": getattr(row.case.key, name)
+        for name in ("fleet", "device", "model", "runtime", "precision")
     }
     if row.boards:
         attributes["data-device"] = None

@@ -30,14 +30,16 @@ def show_formats(comparison: Comparison, sizes_mb: Mapping[str, float], console:
         TableColumn("MB", [f"{sizes_mb[name]:.3g}" for name in names], always=True),
     ]
     entries = {entry.name: entry for entry in shown_figures(cases)}
-    for entry in (entries[name] for name in (ACCURACY, LATENCY, ENERGY) if name in entries):
-        cells = [
-            writable(words.short_figure_text(entry, case.figures.get(entry.name)), console)
-            for case in cases
-        ]
-        columns.append(
-            TableColumn("mJ" if entry.name == ENERGY else figure_heading(entry, cases), cells)
+    columns += [
+        TableColumn(
+            "mJ" if entry.name == ENERGY else figure_heading(entry, cases),
+            [
+                writable(words.short_figure_text(entry, case.figures.get(entry.name)), console)
+                for case in cases
+            ],
         )
+        for entry in (entries[name] for name in (ACCURACY, LATENCY, ENERGY) if name in entries)
+    ]
     if choice := comparison.choice:
         recommended = choice.recommended.name if choice.recommended else ""
         marks = {entry.name: "similar" for entry in choice.similar} | {recommended: "recommended"}

@@ -100,10 +100,12 @@ def assign_styles(rows: Sequence[ComparedCase], most_devices: int | None = None)
         return SeriesStyles(
             by_device=True, names=tuple(sorted(boards)), by_board=True, has_reference=has_reference
         )
-    shared_names = frozenset(
-        name for name, count in Counter(device for _, device in devices).items() if count > 1
-    )
     styles = SeriesStyles(
-        len(devices) > 1, (), shared_names=shared_names, has_reference=has_reference
+        len(devices) > 1,
+        (),
+        shared_names=frozenset(
+            name for name, count in Counter(device for _, device in devices).items() if count > 1
+        ),
+        has_reference=has_reference,
     )
     return replace(styles, names=tuple(sorted({styles.series(row) for row in device_rows})))

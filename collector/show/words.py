@@ -66,10 +66,11 @@ def headline(comparison: Comparison) -> str:
         text = f"""{len(rows)} cases compared: {
             ", ".join(f"{listing[outcome]} {outcome}" for outcome in OUTCOMES if outcome in listing)
         }"""
-    findings = comparison.gate.findings if comparison.gate else ()
     if lost := list(
         dict.fromkeys(
-            finding.case for finding in findings if finding.case not in {row.name for row in rows}
+            finding.case
+            for finding in (comparison.gate.findings if comparison.gate else ())
+            if finding.case not in {row.name for row in rows}
         )
     ):
         text += f"; no usable run on the new side: {listed(lost)}"
@@ -574,10 +575,9 @@ def telling_parts(
             continue
         texts = [entry.text(case.key) for case in cases]
         if entry.name == "dataset_sha256":
-            hashes = [case.key.dataset_sha256 for case in cases]
             texts = [
                 names_of_data[sha256] + ("" if is_clear else f" ({sha256[:6]})")
-                for sha256 in hashes
+                for sha256 in [case.key.dataset_sha256 for case in cases]
             ]
         if _different([*shown_texts, *telling, texts]) > _different([*shown_texts, *telling]):
             telling.append(texts)

@@ -87,8 +87,10 @@ def _columns(cases: Sequence[CaseRuns]) -> RunColumns:
 
     Those without a median, of too few queries as in `offline`, have one inference's.
     """
-    names = ("started_at_ns", "subject", *LEVEL_COLUMNS)
-    columns = {name: np.concatenate([runs.columns[name] for runs in cases]) for name in names}
+    columns = {
+        name: np.concatenate([runs.columns[name] for runs in cases])
+        for name in ("started_at_ns", "subject", *LEVEL_COLUMNS)
+    }
     p50_ms, throughput_per_s = columns["latency_p50_ms"], columns["throughput_per_s"]
     lacks_p50 = np.isnan(p50_ms) & (np.nan_to_num(throughput_per_s) != 0)
     p50_ms[lacks_p50] = 1000 / throughput_per_s[lacks_p50]
@@ -112,8 +114,10 @@ def _stepped(name: str, runs: RunColumns, changes: ChangePoints) -> _Start | Non
         max(changes.episodes, key=lambda episode: episode.end, default=None),
     )
     if away is not None and (step is None or step.day < changes.days.day[away.end]):
-        back = int(np.searchsorted(runs.day, changes.days.day[away.end]))
-        return _Start(back, _reason(name, difference(METRICS[name], -away.size), ()))
+        return _Start(
+            int(np.searchsorted(runs.day, changes.days.day[away.end])),
+            _reason(name, difference(METRICS[name], -away.size), ()),
+        )
     if step is None:
         return None
     # The first run of the day that certainly has the new level; with a change of the fingerprint,

@@ -217,13 +217,12 @@ def of_type(members: Sequence[Days]) -> Days:
                 member.temperature_c[has_heat]
             )
             warm[indices[has_heat]] += 1
-    temperature_c = np.where(warm > 0, warmth / np.maximum(warm, 1), np.nan)
     points = (
         all_days,
         level + total / devices,
         variance / devices**2,
         runs,
-        temperature_c,
+        np.where(warm > 0, warmth / np.maximum(warm, 1), np.nan),
         _common_changes(usable, all_days),
     )
     return Days(members[0].metric, *points, floor, usable[0].kind, len(usable))

@@ -43,9 +43,12 @@ class History:
     def points(self, key: SeriesKey, since_day: int = 0) -> list[RunFigures]:
         """Return the runs of a series since a day (counted from 1970), oldest first."""
         numbers = [member.number for member in self._members.get(key, ())]
-        condition = f"subject IN ({', '.join('?' * len(numbers))}) AND at_ns >= ?"
         return sorted(
-            self.store.select(condition, *numbers, since_day * NS_PER_DAY),
+            self.store.select(
+                f"subject IN ({', '.join('?' * len(numbers))}) AND at_ns >= ?",
+                *numbers,
+                since_day * NS_PER_DAY,
+            ),
             key=lambda run: (run.at_ns, run.row),
         )
 
@@ -110,11 +113,12 @@ class History:
         by_number = np.argsort(numbers)
         ordered, pages = np.array(numbers, np.float64)[by_number], [np.zeros((len(selected), 0))]
         for condition, values in parts:
-            query = (
+            rows = self.store.query(
                 f"SELECT {', '.join(selected)} FROM runs "  # noqa: S608 - our own names
-                f"WHERE {condition} AND at_ns >= ?"
+                f"WHERE {condition} AND at_ns >= ?",
+                *values,
+                since_day * NS_PER_DAY,
             )
-            rows = self.store.query(query, *values, since_day * NS_PER_DAY)
             # Columns that are contiguous are sorted in a third of the time.
             page = np.ascontiguousarray(np.array(rows, np.float64).reshape(-1, len(selected)).T)
             index = np.minimum(np.searchsorted(ordered, page[0]), len(ordered) - 1)

@@ -46,14 +46,13 @@ class RunColumns:
     def part(self, begin: int, end: int) -> "RunColumns":
         """Return the runs of the series from one index to before another."""
         edges, part = self.edges[begin : end + 1], slice(self.edges[begin], self.edges[end])
-        figures = {name: values[part] for name, values in self.figures.items()}
         return RunColumns(
             edges - edges[0],
             self.day[part],
             self.is_ok[part],
             self.common[part],
             self.facts,
-            figures,
+            {name: values[part] for name, values in self.figures.items()},
         )
 
     def values(self, metric: TrendMetric) -> NDArray[np.float64]:

@@ -238,7 +238,6 @@ def scan_series(
     time = regressors.residuals(np.where(present, np.cumsum(present, axis=1), 0).astype(np.float64))
     weighted_time = regressors.weight * time
     is_known = regressors.heat_square > 0
-    slope = regressors.slope(regressors.centred(fit.clipped))
     return Scan(
         score=fit.scores[np.arange(len(fit.x)), fit.split],
         split=fit.split,
@@ -247,7 +246,7 @@ def scan_series(
         scores=fit.scores,
         line=np.abs((weighted_time * fit.residual).sum(axis=1))
         / np.sqrt(np.maximum((weighted_time * time).sum(axis=1), 1e-12)),
-        slope=np.where(is_known, slope, np.nan),
+        slope=np.where(is_known, regressors.slope(regressors.centred(fit.clipped)), np.nan),
         slope_error=np.where(
             is_known, 1 / np.sqrt(np.where(is_known, regressors.heat_square, 1.0)), np.nan
         ),

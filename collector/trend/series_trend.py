@@ -119,10 +119,11 @@ def trends(
 
     `cuts` has for each the days of declared new levels, with the reasons.
     """
-    declared = cuts if cuts is not None else [{}] * len(series)
     places = [
         {int(np.searchsorted(days.day, day)): text for day, text in texts.items()}
-        for days, texts in zip(series, declared, strict=True)
+        for days, texts in zip(
+            series, cuts if cuts is not None else [{}] * len(series), strict=True
+        )
     ]
     results = change_points(series, [list(texts) for texts in places])
     breaks = [

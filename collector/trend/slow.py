@@ -225,8 +225,9 @@ def _knots_near(day: _Integers, ramp: _Best) -> tuple[_Integers, _Integers]:
 
 
 def _moved(day: _Integers, first_day: int, last_day: int, a_day: float) -> Array:
-    within = np.clip(day, first_day, last_day).astype(np.float64)
-    moved: Array = a_day * (within - min(int(day[-1]), last_day))
+    moved: Array = a_day * (
+        np.clip(day, first_day, last_day).astype(np.float64) - min(int(day[-1]), last_day)
+    )
     return moved
 
 
@@ -254,8 +255,7 @@ def _ramp_of(fit: _Weighted, best: _Best) -> Ramp:
     is_bent = np.array([first_day > day[0], last_day < day[-1]])
     moves = np.stack([(day > first_day) & (day < last_day), day >= last_day])[is_bent]
     if len(moves):
-        free = fit.without_basis(moves.astype(np.float64))
-        free_basis = np.linalg.qr(free.T)[0]
+        free_basis = np.linalg.qr(fit.without_basis(moves.astype(np.float64)).T)[0]
         freed = column - free_basis @ (free_basis.T @ column)
     error = (
         _error(freed, remainder, day, fit.basis.shape[1] + 1 + len(moves)) if len(moves) else fixed

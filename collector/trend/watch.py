@@ -179,9 +179,12 @@ def _compute(
 
     def computed(share: int) -> list[Sequence[SeriesTrend | None]]:
         # The progress of the share of this process stands for all.
-        tell = no_progress if share else progress
         return _trends_of_share(
-            history, levels, metrics, {key: selected[key] for key in stale[share::shares]}, tell
+            history,
+            levels,
+            metrics,
+            {key: selected[key] for key in stale[share::shares]},
+            no_progress if share else progress,
         )
 
     for share, of_metrics in enumerate(
@@ -221,8 +224,9 @@ def _trends_of_share(
                 members[0] if key.device else of_type(members)
                 for key, members in zip(part, boards, strict=True)
             ]
-            declared = [cuts(levels, key, name) if levels else {} for key in part]
-            computed = iter(trends(part, days, declared))
+            computed = iter(
+                trends(part, days, [cuts(levels, key, name) if levels else {} for key in part])
+            )
             for key, members, points in zip(part, boards, days, strict=True):
                 trend = next(computed) if len(points.day) else None
                 of_metric.append(
@@ -245,19 +249,20 @@ def _of_several_boards(trend: SeriesTrend, boards: Sequence[Days]) -> SeriesTren
     A single board moves the mean too.
     """
     days = [trend.first_day, *(step.day for step in trend.steps), trend.last_day + 1]
-    steps = tuple(
-        step
-        for step, begin_day, end_day in zip(trend.steps, days, days[2:], strict=False)
-        if step.state == "declared" or _is_shared(step, (begin_day, end_day), boards)
+    return msgspec.structs.replace(
+        trend,
+        steps=tuple(
+            step
+            for step, begin_day, end_day in zip(trend.steps, days, days[2:], strict=False)
+            if step.state == "declared" or _is_shared(step, (begin_day, end_day), boards)
+        ),
     )
-    return msgspec.structs.replace(trend, steps=steps)
 
 
 def _is_shared(step: Step, span: tuple[int, int], boards: Sequence[Days]) -> bool:
     """Return whether a step between two days remains without the board that moved most."""
     sign, metric = np.sign(step.after - step.before), boards[0].metric
-    moved = [sign * _moved(days, step.day, span) for days in boards]
-    farthest = int(np.argmax(moved))
+    farthest = int(np.argmax([sign * _moved(days, step.day, span) for days in boards]))
     remaining = of_type([days for index, days in enumerate(boards) if index != farthest])
     begin, split, end = np.searchsorted(remaining.day, (span[0], step.day, span[1])).tolist()
     if split - begin < BEFORE or end - split < AFTER:

@@ -190,13 +190,15 @@ class Annotation:
 
     def is_about(self, key: SeriesKey, metric: str) -> bool:
         """Return whether it applies to this series; to a board type only if it names no device."""
-        pairs = (
-            (self.fleet, key.fleet),
-            (self.device, key.device),
-            (self.model, key.model),
-            (self.metric, metric),
+        return all(
+            selector is None or selector == other
+            for selector, other in (
+                (self.fleet, key.fleet),
+                (self.device, key.device),
+                (self.model, key.model),
+                (self.metric, metric),
+            )
         )
-        return all(selector is None or selector == other for selector, other in pairs)
 
 
 def add_annotation(file: WatchStore, annotation: Annotation) -> int:
@@ -220,11 +222,13 @@ def read_annotations(file: WatchStore) -> list[Annotation]:
     """Return every annotation by day."""
     with file.reading() as connection:
         rows = connection.execute("SELECT number, body FROM annotations ORDER BY number").fetchall()
-    annotations = [
-        replace(msgspec.json.decode(bytes(body), type=Annotation), number=number)
-        for number, body in rows
-    ]
-    return sorted(annotations, key=lambda annotation: annotation.day)
+    return sorted(
+        [
+            replace(msgspec.json.decode(bytes(body), type=Annotation), number=number)
+            for number, body in rows
+        ],
+        key=lambda annotation: annotation.day,
+    )
 
 
 def cuts(annotations: Sequence[Annotation], key: SeriesKey, metric: str) -> dict[int, str]:

@@ -136,8 +136,10 @@ def activities_of(
             # Written by a later version.
             continue
         state = states.get((topic.fleet, topic.device))
-        reported = (state.state, state.session, state.changed_ns) if state else (None, None, None)
-        if measuring := activity.current(retained_message.received_ns, *reported):
+        if measuring := activity.current(
+            retained_message.received_ns,
+            *((state.state, state.session, state.changed_ns) if state else (None, None, None)),
+        ):
             devices.append(
                 DeviceActivity(
                     topic.fleet,

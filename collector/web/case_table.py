@@ -86,12 +86,15 @@ class CaseTable:
         pages = pager(request, self._links, len(every_page), 1, "Page")
         rows = every_page[pages.page]
         # Interchangeable cases of several models are one list.
-        groups = [
-            self._group(group)
-            for group in ([rows] if self._by_limits else comparable(rows))
-            if group
-        ]
-        return CasePage(pages, groups, any(len(row.boards) > BOARDS_LISTED for row in rows))
+        return CasePage(
+            pages,
+            [
+                self._group(group)
+                for group in ([rows] if self._by_limits else comparable(rows))
+                if group
+            ],
+            any(len(row.boards) > BOARDS_LISTED for row in rows),
+        )
 
     def _group(self, rows: Sequence[ComparedCase]) -> CaseGroup:
         models = list(dict.fromkeys(row.case.key.model for row in rows))

@@ -237,10 +237,9 @@ def _finding(event: TrendEvent) -> FindingShown:
 
 
 def _steps(trend: SeriesTrend) -> list[SeriesEvent]:
-    steps = [*trend.steps, *([trend.unconfirmed] if trend.unconfirmed else [])]
     texts = [
         (step.day, f"{trend_verdict(step)}: {step_text(trend.metric, step)}", "step")
-        for step in steps
+        for step in [*trend.steps, *([trend.unconfirmed] if trend.unconfirmed else [])]
     ]
     if trend.drift:
         texts.append((trend.drift.day, f"drift: {drift_text(trend.metric, trend.drift)}", "remark"))

@@ -130,9 +130,11 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
         references[:REFERENCES],
     )
     # The newest run of each case, ordered by what a comparison needs: references first.
-    ordered = sorted(every_case, key=lambda case: (case.key.role != "reference", -case.newest_ns))
     newest = [
-        context.store.runs_of(case.members).values_of("id")[-1] for case in ordered[: choice.runs]
+        context.store.runs_of(case.members).values_of("id")[-1]
+        for case in sorted(
+            every_case, key=lambda case: (case.key.role != "reference", -case.newest_ns)
+        )[: choice.runs]
     ]
     # The first page for the other references.
     pages = min(PAGES, -(-len(every_case) // CASES_SHOWN))

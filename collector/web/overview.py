@@ -56,8 +56,10 @@ class _DeviceLine:
             for name in ("runs", "disturbed", "throttled", "throttling_known")
         )
         self.invalid = self.runs - sum(case.usable for case in members)
-        hot = [case.temperature_max_c for case in members if case.temperature_max_c is not None]
-        self.temperature_max_c = max(hot, default=None)
+        self.temperature_max_c = max(
+            [case.temperature_max_c for case in members if case.temperature_max_c is not None],
+            default=None,
+        )
         self.models = sorted({case.key.model for case in members})
         self.state, self.health = (presence.state, presence.health) if presence else (None, None)
         self.is_silent = (
@@ -156,10 +158,9 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         common=common,
         hidden_devices=len(lines) - DEVICES_SHOWN,
     )
-    is_simulated = any(case.key.fleet == "simulated" for case in every_case)
     simulated = (
         " The fleet named simulated is simulated: none of its figures was measured."
-        if is_simulated
+        if any(case.key.fleet == "simulated" for case in every_case)
         else ""
     )
     lead = (
@@ -180,9 +181,8 @@ def _common_case(
 
     The figures are by fleet and device for the listed ones.
     """
-    alike = grouped((like_with_like(case.key), case) for case in every_case if case.usable)
     members = max(
-        alike.values(),
+        grouped((like_with_like(case.key), case) for case in every_case if case.usable).values(),
         key=lambda members: len({(case.key.fleet, case.key.device) for case in members}),
         default=[],
     )

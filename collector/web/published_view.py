@@ -78,16 +78,15 @@ def published_view(
         count=len(judged),
         is_file=is_file,
     )
-    tables = (
-        ViewGrid("published", columns, [elsewhere]).plain,
-        ViewGrid("published_mlperf", columns, [official]).plain,
-        _findings(judged),
-    )
     return View(
         number_text.count(len(judged), "published figure"),
         body,
         LEAD,
-        tables,
+        (
+            ViewGrid("published", columns, [elsewhere]).plain,
+            ViewGrid("published_mlperf", columns, [official]).plain,
+            _findings(judged),
+        ),
         inputs=_inputs(every_figure, request, can_search=not is_file),
     )
 

@@ -67,8 +67,11 @@ def parse_filter(fields: Mapping[str, str]) -> CaseFilter:
             f"level={level!r} is unknown: give level=all for every run, or leave it out for the "
             "current level"
         )
-    picked = {name: fields.get(name) or None for name in FACETS}
-    return CaseFilter(**picked, days=int(days) if days else None, level=level)
+    return CaseFilter(
+        **{name: fields.get(name) or None for name in FACETS},
+        days=int(days) if days else None,
+        level=level,
+    )
 
 
 def facet(case: BookedCase, name: str) -> str:
@@ -93,8 +96,10 @@ def of_every_board(cases: Sequence[BookedCase]) -> list[BookedCase]:
 
 def summaries(cases: Sequence[BookedCase], case_filter: CaseFilter) -> list[CaseSummary]:
     """Return the summaries of the cases with a usable run, in the order of their first runs."""
-    summarised = [summary for case in cases if (summary := case.summary(case_filter.level))]
-    return sorted(summarised, key=attrgetter("first"))
+    return sorted(
+        [summary for case in cases if (summary := case.summary(case_filter.level))],
+        key=attrgetter("first"),
+    )
 
 
 def since_ns(book: CaseBook, days: int) -> int:
@@ -172,5 +177,6 @@ def compare(
     of_model = CaseFilter(model=case_filter.model, days=case_filter.days)
     references = [case for case in picked_cases(context.book, of_model) if belongs(case.key)]
     members = {case.key: case for case in (*cases_to_compare, *references)}
-    known_cases = summaries(list(members.values()), case_filter)
-    return of_summaries(known_cases, belongs, reference, context.store.left_out())
+    return of_summaries(
+        summaries(list(members.values()), case_filter), belongs, reference, context.store.left_out()
+    )

@@ -133,8 +133,7 @@ def _time_line(record: RunRecord, latencies: Sequence[float]) -> tuple[str, Char
                 }
                 for index, value in thinned(power, POINTS)
             ]
-    end_s = (starts[-1] + latencies[-1]) * NS_S
-    bands = _bands(record, end_s)
+    bands = _bands(record, (starts[-1] + latencies[-1]) * NS_S)
     spec = run_time_line(sensors, bands, [row["latency_ms"] for row in rows])
     shaded = {
         "idle (grey)" if str(band["name"]).startswith("idle") else "warm-up": None
@@ -237,10 +236,6 @@ def _tokens(generation: Generation) -> Facts:
         if generation.accepted_ratio is None
         else f"{generation.accepted_ratio:.0%} of the drafted tokens accepted"
     )
-    rates = {
-        f"pp {generation.prompt_tokens}": generation.prefill_tokens_per_s,
-        f"tg {generation.output_tokens}": generation.decode_tokens_per_s,
-    }
     return {
         "Prompts": generation.prompts_sha256
         and f"{generation.prompts} (sha256 {generation.prompts_sha256[:12]})",
@@ -248,7 +243,10 @@ def _tokens(generation: Generation) -> Facts:
         "Speculation": ": ".join(filter(None, (generation.speculative, drafted))) or None,
         **{
             name: f"{number_text.significant(rate)} t/s"
-            for name, rate in rates.items()
+            for name, rate in {
+                f"pp {generation.prompt_tokens}": generation.prefill_tokens_per_s,
+                f"tg {generation.output_tokens}": generation.decode_tokens_per_s,
+            }.items()
             if rate is not None
         },
         **{
@@ -294,9 +292,8 @@ def _tables(record: RunRecord) -> tuple[ViewTable, ...]:
         if values is not None and len(rows) + len(values) <= SAMPLES_OUT:
             rows += [(series.name, series.unit, index, value) for index, value in enumerate(values)]
     document = msgspec.to_builtins(msgspec.structs.replace(record, samples=()))
-    flat = tuple((name, value) for name, value in _flat("", document))
     return ViewTable("samples", ("series", "unit", "index", "value"), tuple(rows)), ViewTable(
-        "record", ("field", "value"), flat
+        "record", ("field", "value"), tuple((name, value) for name, value in _flat("", document))
     )
 
 

@@ -140,13 +140,15 @@ def series(
         from_zero=entry.is_truth,
         has_bars=any(row["low"] is not None for row in rows),
     )
-    names = ("fleet", "device", "model", "precision", "runtime")
-    facts = {f"data-{name}": str(getattr(case.key, name)) for name in names} | {
-        "data-board": case.board
-    }
+    facts = {
+        f"data-{name}": str(getattr(case.key, name))
+        for name in ("fleet", "device", "model", "precision", "runtime")
+    } | {"data-board": case.board}
     text = _words(valued, entry, len(having) - len(valued), is_daily=is_daily)
-    chart = Chart(title, spec, rows_table(rows), text, brushes=True, facts=facts, events=events)
-    return SeriesShown(chart, _plain(case, entry, valued))
+    return SeriesShown(
+        Chart(title, spec, rows_table(rows), text, brushes=True, facts=facts, events=events),
+        _plain(case, entry, valued),
+    )
 
 
 def _words(
@@ -194,14 +196,13 @@ def _daily(valued: Sequence[tuple[RunFigures, float]], entry: Figure) -> list[di
         )
         low, high = (interval.low, interval.high) if interval else (None, None)
         at_ns = day * NS_PER_DAY + NS_PER_DAY // 2
-        words = number_text.count(len(values), "run")
         rows.append(
             {
                 "started_at_ns": at_ns,
                 "value": middle,
                 "low": low,
                 "high": high,
-                "verdict": words,
+                "verdict": number_text.count(len(values), "run"),
                 "run": None,
             }
         )
@@ -236,11 +237,13 @@ def _levels(
         if stretch:
             # As the figure of a case in the tables: of the ok runs, if there are enough.
             ok = [(run, value) for run, value in stretch if run.verdict.state == "ok"]
-            values = [
-                RunValue(value, "", run.day)
-                for run, value in (ok if len(ok) >= FEWEST else stretch)
-            ]
-            level = figure_of_values(values, "points" if has_points else "ratio").value
+            level = figure_of_values(
+                [
+                    RunValue(value, "", run.day)
+                    for run, value in (ok if len(ok) >= FEWEST else stretch)
+                ],
+                "points" if has_points else "ratio",
+            ).value
             levels.append({"start": start / 1e6, "end": end / 1e6, "value": level})
     return levels
 
@@ -251,12 +254,13 @@ def _plain(
     column = entry.name if entry.unit or entry.is_truth else "value"
     names = ("fleet", "device", "board", *CASE_COLUMNS)
     key = tuple(case.board if name == "board" else getattr(case.key, name) for name in names)
-    rows = tuple(
-        (run.id, *key, run.started_at_ns, value, *run.bounds(entry), run.verdict.state)
-        for run, value in valued
-    )
     return ViewTable(
-        "points", ("run", *names, "started_at_ns", column, "low", "high", "verdict"), rows
+        "points",
+        ("run", *names, "started_at_ns", column, "low", "high", "verdict"),
+        tuple(
+            (run.id, *key, run.started_at_ns, value, *run.bounds(entry), run.verdict.state)
+            for run, value in valued
+        ),
     )
 
 

@@ -110,13 +110,12 @@ class PageServer:
             Route("/charts-{digest}.js", _charts),
             *(Route(path, self._view) for path in ("/", "/{view}")),
         ]
-        guards = [
-            Middleware(BaseHTTPMiddleware, dispatch=self._guard),
-            Middleware(GZipMiddleware, minimum_size=COMPRESS_FROM_BYTES, compresslevel=3),
-        ]
         self.app = Starlette(
             routes=routes,
-            middleware=guards,
+            middleware=[
+                Middleware(BaseHTTPMiddleware, dispatch=self._guard),
+                Middleware(GZipMiddleware, minimum_size=COMPRESS_FROM_BYTES, compresslevel=3),
+            ],
             exception_handlers={EdgemeterError: _refused, HTTPException: _absent},
         )
 
@@ -175,8 +174,11 @@ class PageServer:
                 # The same rows as in its tables if a period was selected.
                 view = replace(view, tables=tuple(table.between(*period) for table in view.tables))
             if form == "json":
-                tables = {table.name: table.dicts() for table in view.tables}
-                document = {"view": request.address, "title": view.title, "tables": tables}
+                document = {
+                    "view": request.address,
+                    "title": view.title,
+                    "tables": {table.name: table.dicts() for table in view.tables},
+                }
                 return Response(json_document(document), media_type="application/json")
             if form == "csv" and view.tables:
                 name = f'attachment; filename="edgemeter-{request.view}.csv"'
@@ -313,10 +315,9 @@ def _charts(http: Request) -> Response:
 
 
 def _refused(_: Request, error: Exception) -> Response:
-    is_passing = isinstance(error, TransientError | UnavailableError)
     return (
         _message(503, "Try again", str(error))
-        if is_passing
+        if isinstance(error, TransientError | UnavailableError)
         else _message(404, "This cannot be shown", str(error))
     )
 

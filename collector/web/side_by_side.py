@@ -100,18 +100,20 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
     # Replayed or simulated runs do not share the headline with measured ones, unless nothing was
     # measured.
     measured = tuple(row for row in comparison.rows if row.case.key.provenance == "measured")
-    has_measured = any(not row.is_reference for row in measured)
     text = (
         by_limits.sentence
         if by_limits
-        else _lead(replace(comparison, rows=measured) if has_measured else comparison)
+        else _lead(
+            replace(comparison, rows=measured)
+            if any(not row.is_reference for row in measured)
+            else comparison
+        )
     )
-    tables = (table.plain, by_limits.table) if by_limits else (table.plain,)
     return View(
         _title(comparison),
         body,
         text,
-        tables,
+        (table.plain, by_limits.table) if by_limits else (table.plain,),
         picked,
         () if is_file else choice_inputs(request, comparison),
     )
@@ -180,8 +182,11 @@ def _mode_table(answer: ModeAnswer) -> ViewGrid[tuple[str, ...]]:
     def column(number: int, heading: str) -> ViewColumn[tuple[str, ...]]:
         return ViewColumn(heading, heading, itemgetter(number), is_text=True)
 
-    columns = [column(number, heading) for number, heading in enumerate(answer.columns)]
-    return ViewGrid("modes", columns, [list(zip(*answer.columns.values(), strict=True))])
+    return ViewGrid(
+        "modes",
+        [column(number, heading) for number, heading in enumerate(answer.columns)],
+        [list(zip(*answer.columns.values(), strict=True))],
+    )
 
 
 def _marks(comparison: Comparison) -> list[tuple[str, int, str]]:

@@ -55,14 +55,13 @@ def served_page(title: str, content: Markup, remark: str, tag: str = "") -> str:
 
     It checks for a newer version by its `tag`, if given.
     """
-    charts = vega.bundle_name() if "chart-data" in content else None
     return render(
         "page.html",
         title=title,
         content=content,
         remark=remark,
         tag=tag,
-        charts=charts,
+        charts=vega.bundle_name() if "chart-data" in content else None,
         is_file=False,
         version=version("edgemeter"),
     )
@@ -88,10 +87,6 @@ def one_file_page(first: WrittenView, held_views: Sequence[tuple[str, Markup]], 
 
     Its policy names the scripts that may run: a device's text stays text.
     """
-    digests = [
-        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        for text in (vega.bundle(), script())
-    ]
     return render(
         "page.html",
         is_file=True,
@@ -101,7 +96,10 @@ def one_file_page(first: WrittenView, held_views: Sequence[tuple[str, Markup]], 
         held_views=[(address, packed(text)) for address, text in held_views],
         remark=remark,
         tag="",
-        digests=digests,
+        digests=[
+            base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+            for text in (vega.bundle(), script())
+        ],
         style=Markup(text_of(STYLE_SHEET)),
         charts=packed(vega.bundle()),
         script=Markup(script()),

@@ -284,7 +284,8 @@ class ViewGrid(Generic[Item]):
     @property
     def plain(self) -> ViewTable:
         """The table in plain form, including hidden columns."""
-        items = [item for group in self.groups for item in group]
         return ViewTable(
-            self.name, tuple(column.name for column in self.columns), PlainRows(self.columns, items)
+            self.name,
+            tuple(column.name for column in self.columns),
+            PlainRows(self.columns, [item for group in self.groups for item in group]),
         )
