@@ -290,6 +290,7 @@ class OtherLoad:
 
     block_ratio: float | None
     idle_ratio: float | None
+    busiest: OtherProcess | None
     doubts: tuple[str, ...] = ()
 
 
@@ -311,6 +312,7 @@ def other_load(tables: Sequence[ProcessTable], pid: int) -> OtherLoad:
         ),
         default=None,
     )
+    worst = busiest(start, end, {*start.tree(pid), *end.tree(pid)})
     doubts = []
     if block_ratio is not None:
         total = end.total - start.total
@@ -321,17 +323,16 @@ def other_load(tables: Sequence[ProcessTable], pid: int) -> OtherLoad:
             and excess * total >= EXCESS_TICKS
         )
         if block_ratio > LOAD_RATIO or clear:
-            own_pids = {*start.tree(pid), *end.tree(pid)}
             doubts.append(
                 f"other processes used {block_ratio:.0%} of the machine's cores during the "
-                f"block{by_whom(busiest(start, end, own_pids), block_ratio)}"
+                f"block{by_whom(worst, block_ratio)}"
             )
     if idle_ratio is not None and idle_ratio > LOAD_RATIO:
         doubts.append(
             f"other processes used {idle_ratio:.0%} of the machine's cores while it should idle, "
             "so net energy is too low"
         )
-    return OtherLoad(block_ratio, idle_ratio, tuple(doubts))
+    return OtherLoad(block_ratio, idle_ratio, worst, tuple(doubts))
 
 
 def others_ratio(first: ProcessTable, second: ProcessTable, pid: int) -> float | None:

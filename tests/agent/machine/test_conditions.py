@@ -297,7 +297,7 @@ def test_another_job_beside_a_watched_block_counts_against_what_the_block_used()
     ]
     assert "while it should idle" in load.other_load(busy_idle, 10).doubts[0]
     short = [_table(number, 0, (0, 0), (0, 0), 0) for number in range(4)]
-    assert load.other_load(short, 10) == load.OtherLoad(None, None)
+    assert load.other_load(short, 10) == load.OtherLoad(None, None, None)
 
 
 def test_the_busiest_of_the_others_is_named(tmp_path):
