@@ -105,11 +105,11 @@ class Mains(PowerSensor):
 # A hang ends after 8 s instead of ten minutes, no run waits for a quiet moment, and the progress
 # shows short phases too.
 HURRIED = """
-from edgemeter.agent.cli import session_progress
 from edgemeter.agent.engine import isolation
+from edgemeter.agent.measuring import progress
 from edgemeter.agent.session.quiet import QuietMoment
 isolation.OVERTIME_S = 8.0
-session_progress.DRAWN_PER_SECOND = 20
+progress.DRAWN_S = 0.05
 QuietMoment.wait = lambda *_: None
 """
 COMMAND = f"{HURRIED}\nfrom edgemeter.agent.cli.main import main\nmain()"
