@@ -85,11 +85,11 @@ fleet: .venv/.dev
 
 # Exit status 77 says with its reason that no board can be emulated here.
 arm64: .venv/.dev
-	EDGEMETER_ARM64=$(ARM64) sh tests/arm64/make_root.sh boards
+	EDGEMETER_ARM64=$(ARM64) sh tools/arm64/make_root.sh boards
 	EDGEMETER_MUST_RUN=arm64 EDGEMETER_ARM64=$(ARM64) $(BIN)/python -m pytest -m arm64 $(ARGS)
 
 arm64-short: .venv/.dev
-	EDGEMETER_ARM64=$(ARM64) sh tests/arm64/make_root.sh
+	EDGEMETER_ARM64=$(ARM64) sh tools/arm64/make_root.sh
 	EDGEMETER_ARM64=$(ARM64) $(BIN)/python -m pytest -m "arm64 and not emulated_board" $(ARGS) tests/arm64
 
 libraries: .venv/.dev .venv/.docs

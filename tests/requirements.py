@@ -162,14 +162,14 @@ def software_gpu() -> Path | None:
 
 
 def arm64_folder() -> Path | None:
-    """Return the folder in which `tests/arm64/make_root.sh` made a Debian with Python 3.13."""
+    """Return the folder in which `tools/arm64/make_root.sh` made a Debian with Python 3.13."""
     return _folder_with("EDGEMETER_ARM64", "root/usr/bin/python3.13")
 
 
 def boards_folder() -> Path | None:
     """Return the folder of an emulated board's system.
 
-    `tests/arm64/make_root.sh boards` made there a whole Debian, a kernel, and a shell for its first
+    `tools/arm64/make_root.sh boards` made there a whole Debian, a kernel, and a shell for its first
     process.
     """
     return _folder_with("EDGEMETER_ARM64", "root.tar", "kernel/vmlinuz", "busybox/usr/bin/busybox")
@@ -307,7 +307,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         _program("qemu-aarch64-static"),
         Need(
             "no arm64 system with Python 3.13 is there",
-            "run tests/arm64/make_root.sh and set EDGEMETER_ARM64",
+            "run tools/arm64/make_root.sh and set EDGEMETER_ARM64",
             arm64_folder,
         ),
     ),
@@ -315,7 +315,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         *map(_program, BOARD_PROGRAMS),
         Need(
             "no system of arm64 boards is there",
-            "run `tests/arm64/make_root.sh boards` and set EDGEMETER_ARM64",
+            "run `tools/arm64/make_root.sh boards` and set EDGEMETER_ARM64",
             boards_folder,
         ),
     ),

@@ -8,9 +8,9 @@ import pytest
 
 from edgemeter.provisioning.release import boards, release_file
 from tests import requirements
-from tests.arm64 import card, emulation
-from tests.arm64.board import HOST
 from tests.fixtures import small_release
+from tools.arm64 import card, emulation
+from tools.arm64.board import HOST
 from tools.fleet.fleet_server import served
 
 

@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from edgemeter.provisioning.release import install
-from tests.arm64.namespace import run_inside
+from tools.arm64.namespace import run_inside
 from tools.fleet.fleet_server import served
 
 pytestmark = [pytest.mark.arm64, pytest.mark.nightly, pytest.mark.mosquitto]

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from tests.arm64 import card
-from tests.arm64.joining import awaited, prepared, presence
+from tools.arm64 import card
+from tools.arm64.joining import awaited, prepared, presence
 
 pytestmark = [
     pytest.mark.nightly,

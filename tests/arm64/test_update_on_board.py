@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.arm64.board import Board
-from tests.arm64.joining import awaited, prepared
+from tools.arm64.board import Board
+from tools.arm64.joining import awaited, prepared
 from tools.fleet.fleet_server import FleetServer
 
 pytestmark = [

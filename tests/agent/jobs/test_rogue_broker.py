@@ -22,10 +22,10 @@ from edgemeter.agent.identity.service_signature import read_refused_orders
 from edgemeter.agent.jobs.journal import JOURNAL_FILE, Journal
 from edgemeter.provisioning.registry import jobs
 from edgemeter.provisioning.registry.jobs import NewJob, Target
-from tests.fixtures import order_forger
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.servers import LOOPBACK, Server, free_port, mosquitto_binary
 from tests.provisioning.identity.lab import FLEET, Lab
+from tools.peers import order_forger
 
 pytestmark = [pytest.mark.mosquitto, pytest.mark.nightly]
 

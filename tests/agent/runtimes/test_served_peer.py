@@ -7,7 +7,7 @@ import pytest
 
 from edgemeter.agent.base.errors import AnswerError
 from edgemeter.agent.runtimes import Options, create
-from tests.fixtures.real_mlserver import real_mlserver
+from tools.peers.real_mlserver import real_mlserver
 
 X = np.array([[0, 1, 2, 3]], np.float32)
 pytestmark = [pytest.mark.mlserver, pytest.mark.nightly]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import AnswerError, ConfigError
-from tests.fixtures.real_triton import TritonModel, real_triton
 from tests.fixtures.rows import table_row
+from tools.peers.real_triton import TritonModel, real_triton
 
 pytestmark = [pytest.mark.triton, pytest.mark.nightly]
 X = np.array([[0, 1, 2, 3]], np.float32)

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from tests import requirements
-from tests.fixtures import torchvision_detectors
-from tests.fixtures.torchvision_detectors import MODELS, PHOTOGRAPHS
+from tools.peers import torchvision_detectors
+from tools.peers.torchvision_detectors import MODELS, PHOTOGRAPHS
 
 pytestmark = [pytest.mark.torchvision, pytest.mark.nightly]
 

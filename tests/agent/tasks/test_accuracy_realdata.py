@@ -23,8 +23,8 @@ from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.recognition import recognise
 from edgemeter.models.catalogue.catalogue import CATALOGUE_FILE, read_catalogue
 from edgemeter.models.cli.convert import convert
-from tests.fixtures import packaged
-from tests.fixtures import uncut_detections as plain
+from tools.peers import packaged
+from tools.peers import uncut_detections as plain
 
 pytestmark = [pytest.mark.realdata, pytest.mark.nightly]
 

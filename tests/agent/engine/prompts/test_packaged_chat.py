@@ -9,8 +9,8 @@ import re
 import pytest
 
 from tests.fixtures.language_server import llama_cpp_server
-from tests.fixtures.packaged import file_of
 from tests.fixtures.questions import measure_questions, write_questions
+from tools.peers.packaged import file_of
 
 pytestmark = [
     pytest.mark.nightly,

@@ -9,9 +9,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from tests.arm64 import emulation
-from tests.arm64.emulation import run
 from tests.provisioning.image import cards
+from tools.arm64 import emulation
+from tools.arm64.emulation import run
 
 SECTOR = 512
 BOOT_START, BOOT_SECTORS = 16_384, 524_288

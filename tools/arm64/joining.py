@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.arm64 import emulation
-from tests.arm64.board import Board
+from tools.arm64 import emulation
+from tools.arm64.board import Board
 from tools.fleet.fleet_server import FleetServer
 
 # A board takes three minutes to join on an idle machine; on a busy one all takes longer.

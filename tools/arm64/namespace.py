@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 from tests import requirements
-from tests.arm64.emulation import succeeded
+from tools.arm64.emulation import succeeded
 
 # ELF, 64 bits, little-endian, a program or library for AArch64, as binfmt_misc takes it.
 MAGIC = r"\\x7fELF\\x02\\x01\\x01" + r"\\x00" * 9 + r"\\x02\\x00\\xb7\\x00"

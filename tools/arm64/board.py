@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.arm64 import card, emulation
+from tools.arm64 import card, emulation
 
 HOST = "10.0.2.2"
 MEMORY_MB = 1024
