@@ -28,41 +28,51 @@ from tests.fixtures.vision_factory import make_card, make_input, make_loaded, te
 LETTERBOXED = PhotoFrame(96, 48, 64, 64, 2 / 3, 2 / 3, 0.0, 16.0)
 
 
-def test_yolos_keypoints_lie_where_the_photograph_has_them():
-    """Keypoints are pixels or 0..1, as the boxes are, and scores do not change."""
+@pytest.mark.parametrize(
+    ("card", "shape", "axes", "corners", "scores", "points_from"),
+    [
+        (
+            make_card("yolo-pose", "pose", classes=1, nms_iou=0.7),
+            (84, 56),
+            (1, 0),
+            (32, 32, 60, 32),
+            (0.8,),
+            5,
+        ),
+        (
+            make_card("yolo26-pose", "pose", classes=1),
+            (300, 57),
+            (0, 1),
+            (2, 16, 62, 48),
+            (0.8, 0.7),
+            6,
+        ),
+    ],
+    ids=["yolo", "end to end"],
+)
+def test_keypoints_lie_where_the_photograph_has_them(
+    card, shape, axes, corners, scores, points_from
+):
+    """Keypoints are pixels or 0..1, as the boxes are, and scores do not change.
+
+    YOLO has a column for each candidate. An end-to-end row has corners, score, class and then the
+    points, and nothing is suppressed.
+    """
     points = np.stack(
         [np.linspace(4, 60, 17), np.linspace(18, 46, 17), np.linspace(0.1, 0.9, 17)], axis=1
     )
-    card = make_card("yolo-pose", "pose", classes=1, nms_iou=0.7)
+    expected = (points - [0, 16, 0]) * [1.5, 1.5, 1]
     for side in (1, 64):
-        rows = np.zeros((1, 56, 84), np.float32)
-        rows[0, :4, 3], rows[0, 4, 3] = np.array([32, 32, 60, 32]) / side, 0.8
-        rows[0, 5:, 3] = (points / [side, side, 1]).ravel()
-        detections = create_decoder(card, make_loaded(tensors((1, 56, 84)))).decode(
-            [rows], LETTERBOXED
+        rows = np.zeros(shape, np.float32)
+        for row, score in zip(rows[3:], scores, strict=False):
+            row[:4], row[4] = np.array(corners) / side, score
+            row[points_from:] = (points / [side, side, 1]).ravel()
+        output = rows.transpose(axes)[np.newaxis]
+        detections = create_decoder(card, make_loaded(tensors(output.shape))).decode(
+            [output], LETTERBOXED
         )
-        expected = (points - [0, 16, 0]) * [1.5, 1.5, 1]
-        np.testing.assert_allclose(detections.boxes, [[3, 0, 93, 48]], atol=1e-3)
-        np.testing.assert_allclose(detections.keypoints[0], expected, atol=1e-3)
-
-
-def test_keypoints_of_end_to_end_rows_lie_where_the_photograph_has_them():
-    """A row has corners, score, class and then the points, and nothing is suppressed."""
-    points = np.stack(
-        [np.linspace(4, 60, 17), np.linspace(18, 46, 17), np.linspace(0.1, 0.9, 17)], axis=1
-    )
-    card = make_card("yolo26-pose", "pose", classes=1)
-    for side in (1, 64):
-        rows = np.zeros((1, 300, 57), np.float32)
-        rows[0, :2, :4], rows[0, :2, 4] = np.array([2, 16, 62, 48]) / side, (0.8, 0.7)
-        rows[0, :2, 6:] = (points / [side, side, 1]).ravel()
-        detections = create_decoder(card, make_loaded(tensors(rows.shape))).decode(
-            [rows], LETTERBOXED
-        )
-        np.testing.assert_allclose(detections.boxes, [[3, 0, 93, 48]] * 2, atol=1e-3)
-        np.testing.assert_allclose(
-            detections.keypoints[1], (points - [0, 16, 0]) * [1.5, 1.5, 1], atol=1e-3
-        )
+        np.testing.assert_allclose(detections.boxes, [[3, 0, 93, 48]] * len(scores), atol=1e-3)
+        np.testing.assert_allclose(detections.keypoints, [expected] * len(scores), atol=1e-3)
 
 
 def drawn_segments(draw):

@@ -1,50 +1,43 @@
 """Right answers are found in what a model writes: texts, numbers and letters of choices."""
 
+import pytest
+
 from edgemeter.agent.engine.prompts.answer_key import AnswerKey
-from tests.fixtures.rows import table_row
 
 
-def test_a_short_text_has_to_match_by_squads_rule():
-    """The first line counts, without case, articles and punctuation.
+@pytest.mark.parametrize(
+    ("rule", "answers", "answer", "is_right"),
+    [
+        ("squad", ("Paris",), "Paris.", True),
+        ("squad", ("Paris",), " the paris\nIt lies on the Seine.", True),
+        ("squad", ("Paris",), "The capital of France is Paris.", False),
+        ("squad", ("Paris", "Lutetia"), "lutetia", True),
+        ("squad", ("Paris",), "<think>London? No.</think>\n\nParis", True),
+        ("squad", ("Paris",), "Okay, the user</think>Paris", True),
+        ("squad", ("Paris",), "Paris</think>", False),
+        ("squad", ("Paris",), "\n<think>\nParis", False),
+        ("squad", (), "", True),
+        ("squad", (), "Nobody", False),
+        ("number", ("42",), "6 times 7 is 42.", True),
+        ("number", ("42",), "42 is 6 times 7", False),
+        ("number", ("1200",), "They cost $1,200.00 in all", True),
+        ("number", ("-3.5",), "It is -3.5 degrees", True),
+        ("number", ("3.5",), "It is -3.5 degrees", False),
+        ("number", ("7",), "seven", False),
+        ("number", ("0.5",), "the half: .5", True),
+    ],
+)
+def test_a_short_text_has_to_match_by_squads_rule_and_of_numbers_the_last_counts(
+    rule, answers, answer, is_right
+):
+    """Of a text the first line counts, without case, articles and punctuation.
 
-    If no answer is right, nothing is the right answer.
+    If no answer is right, nothing is the right answer. Of numbers the last counts, since arithmetic
+    comes with its steps; thousands may have commas, and zeros after the point change nothing.
     """
-    for answers, answer, is_right in [
-        (("Paris",), "Paris.", True),
-        (("Paris",), " the paris\nIt lies on the Seine.", True),
-        (("Paris",), "The capital of France is Paris.", False),
-        (("Paris", "Lutetia"), "lutetia", True),
-        (("Paris",), "<think>London? No.</think>\n\nParis", True),
-        (("Paris",), "Okay, the user</think>Paris", True),
-        (("Paris",), "Paris</think>", False),
-        (("Paris",), "\n<think>\nParis", False),
-        ((), "", True),
-        ((), "Nobody", False),
-    ]:
-        with table_row(answer):
-            key = AnswerKey(answers)
-            assert key.rule == "squad"
-            assert key.accepts(answer) is is_right
-
-
-def test_of_numbers_the_last_counts():
-    """The last number counts, since arithmetic comes with its steps.
-
-    Thousands may have commas, and zeros after the point change nothing.
-    """
-    for right, answer, is_right in [
-        ("42", "6 times 7 is 42.", True),
-        ("42", "42 is 6 times 7", False),
-        ("1200", "They cost $1,200.00 in all", True),
-        ("-3.5", "It is -3.5 degrees", True),
-        ("3.5", "It is -3.5 degrees", False),
-        ("7", "seven", False),
-        ("0.5", "the half: .5", True),
-    ]:
-        with table_row(answer):
-            key = AnswerKey((right,))
-            assert key.rule == "number"
-            assert key.accepts(answer) is is_right
+    key = AnswerKey(answers)
+    assert key.rule == rule
+    assert key.accepts(answer) is is_right
 
 
 def test_of_choices_the_letter_is_found():

@@ -3,6 +3,7 @@
 from itertools import product
 
 import numpy as np
+import pytest
 
 from edgemeter.agent.contract import model_card
 from edgemeter.agent.vision.decoders import boxes as decoders_boxes
@@ -96,21 +97,24 @@ def test_an_overlap_of_exactly_the_threshold_stays():
     assert decoders_boxes.suppress_class_wise(boxes, scores, classes, 0.49, 10).tolist() == [0]
 
 
-def test_boxes_without_area_neither_fall_nor_suppress():
-    """A zero-area box divides nothing by zero, even at threshold 0."""
-    boxes = np.array([[1, 1, 1, 1], [1, 1, 1, 1], [0, 0, 4, 4]], np.float32)
-    scores, classes = np.array([0.9, 0.8, 0.7], np.float32), np.zeros(3, np.int32)
-    assert decoders_boxes.suppress_class_wise(boxes, scores, classes, 0.0, 10).tolist() == [0, 1, 2]
+@pytest.mark.parametrize(
+    ("boxes", "threshold"),
+    [
+        ([[1, 1, 1, 1], [1, 1, 1, 1], [0, 0, 4, 4]], 0.0),
+        ([[90, 10, 10, 90], [10, 90, 90, 10], [0, 0, 4, 4]], 0.7),
+    ],
+    ids=["without area", "inside out"],
+)
+def test_boxes_without_area_or_turned_inside_out_neither_fall_nor_suppress(boxes, threshold):
+    """A zero-area box divides nothing by zero, even at threshold 0.
 
-
-def test_boxes_turned_inside_out_neither_fall_nor_suppress():
-    """A box with sizes below 0 has no negative area and costs no other box.
-
-    YOLO26's head gives such sizes on what it never saw.
+    A box with sizes below 0 has no negative area and costs no other box. YOLO26's head gives such
+    sizes on what it never saw.
     """
-    boxes = np.array([[90, 10, 10, 90], [10, 90, 90, 10], [0, 0, 4, 4]], np.float32)
     scores, classes = np.array([0.9, 0.8, 0.7], np.float32), np.zeros(3, np.int32)
-    assert decoders_boxes.suppress_class_wise(boxes, scores, classes, 0.7, 10).tolist() == [0, 1, 2]
+    assert decoders_boxes.suppress_class_wise(
+        np.array(boxes, np.float32), scores, classes, threshold, 10
+    ).tolist() == [0, 1, 2]
 
 
 def test_suppression_is_by_class_and_best_comes_first():
