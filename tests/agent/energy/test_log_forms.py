@@ -98,17 +98,6 @@ BOARDS = {
 }
 
 
-def test_tegrastats_is_read_behind_any_prefix(energy):
-    """Prefixes of `ts`, containers, journals, syslog and shells are read.
-
-    The finer stamp counts, also over midnight and New Year.
-    """
-    for name, prefixes in PREFIXED.items():
-        with table_row(name):
-            result = energy(tegrastats(prefixes))
-            assert (result.energy_j, result.window_s) == pytest.approx((3, 1), abs=1e-5)
-
-
 def test_tegrastats_of_every_board_is_read(energy):
     """Values with and without units are read over two seconds.
 
@@ -146,13 +135,6 @@ MANGLED = {
         for second, power in zip(HALVES, POWERS_MW, strict=True)
     ).encode(),
 }
-
-
-def test_lines_are_read_however_they_were_saved(energy):
-    """Line ends, encodings, colours and the output of other programs in between do not matter."""
-    for name, content in MANGLED.items():
-        with table_row(name):
-            assert energy(content).energy_j == pytest.approx(3)
 
 
 NVIDIA = [f"2026/05/22 11:00:{second}00" for second in HALVES]
@@ -249,12 +231,19 @@ TABLES = {
 }
 
 
-def test_columns_that_are_unmistakable_need_no_option(energy):
-    """Names, units, delimiters and stamps of meters and nvidia-smi identify the columns."""
-    for name, content in TABLES.items():
-        with table_row(name):
-            result = energy(content)
-            assert (result.energy_j, result.window_s) == pytest.approx((3, 1))
+LOGS = {name: tegrastats(prefixes) for name, prefixes in PREFIXED.items()} | MANGLED | TABLES
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_a_log_is_read_whatever_its_prefix_its_encoding_and_its_columns(energy, name):
+    """Prefixes of `ts`, containers, journals, syslog and shells are read before tegrastats' lines.
+
+    The finer stamp counts, also over midnight and New Year. Line ends, encodings, colours and the
+    output of other programs in between do not matter. Of meters and nvidia-smi, names, units,
+    delimiters and stamps identify the columns without an option.
+    """
+    result = energy(LOGS[name])
+    assert (result.energy_j, result.window_s) == pytest.approx((3, 1), abs=1e-5)
 
 
 def test_a_column_that_is_named_may_be_given_its_unit(energy):

@@ -5,7 +5,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import order_suite
 from edgemeter.agent.jobs import measuring
-from tests.fixtures.rows import in_folders, table_row
+from tests.fixtures.rows import table_row
 
 
 def expanded(folder, keys, name="m.gguf"):
@@ -27,13 +27,32 @@ def test_an_order_may_sweep_the_lengths_of_a_language_model(tmp_path):
     ]
 
 
-def test_an_order_may_bring_no_server(tmp_path):
-    """A server's file could make the board send one of its own files to any address."""
-    for folder, name, keys in in_folders(
-        tmp_path, (("m.server", ""), ("m.unknown", 'runtime = "server"'))
-    ):
-        with table_row(name), pytest.raises(ConfigError, match="an order cannot contain a server"):
-            expanded(folder, keys, name)
+SERVER = "an order cannot contain a server"
+STEADY = 'scenario = "steady"\nrate_per_s = 1.0\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "reason"),
+    [
+        ("m.server", "", SERVER),
+        ("m.unknown", 'runtime = "server"', SERVER),
+        (
+            "m.replay.json",
+            STEADY + 'data = "/etc/shadow"',
+            r"case 1: Expected `str` matching .*\$\.data",
+        ),
+        ("m.replay.json", STEADY + 'data = "a.zip"', "unknown photographs 'a.zip'"),
+        ("m.replay.json", STEADY + 'annotations = "a.zip"', "unknown field `annotations`"),
+    ],
+)
+def test_an_order_may_bring_no_server_and_no_data_but_its_own(tmp_path, name, keys, reason):
+    """A server's file could make the board send one of its own files to any address.
+
+    Data are named by their archive, which holds the annotations: an order cannot name a file of the
+    board.
+    """
+    with pytest.raises(ConfigError, match=reason):
+        expanded(tmp_path, keys, name)
 
 
 def test_an_order_may_bring_no_code(tmp_path):
@@ -55,23 +74,6 @@ def test_an_order_may_bring_no_code(tmp_path):
             ),
         ):
             measuring.expand_order(order_suite.read(document), {}, tmp_path)
-
-
-def test_data_are_those_of_the_order(tmp_path):
-    """Data are named by their archive, which holds the annotations.
-
-    An order cannot name a file of the board.
-    """
-    for folder, keys, reason in in_folders(
-        tmp_path,
-        [
-            ('data = "/etc/shadow"', r"case 1: Expected `str` matching .*\$\.data"),
-            ('data = "a.zip"', "unknown photographs 'a.zip'"),
-            ('annotations = "a.zip"', "unknown field `annotations`"),
-        ],
-    ):
-        with table_row(keys), pytest.raises(ConfigError, match=reason):
-            expanded(folder, f'scenario = "steady"\nrate_per_s = 1.0\n{keys}', "m.replay.json")
 
 
 def test_a_wrong_key_names_its_case():

@@ -136,24 +136,23 @@ def test_a_negative_rail_is_added_as_it_is():
     ) == pytest.approx(3.002)
 
 
-def test_a_rail_of_the_total_that_was_not_read_is_no_zero():
-    """A total that lacks one of its rails is a failed reading, which names the rail."""
-    rails = _rails(VDD_GPU_SOC=1.0, VDD_CPU_CV=None, VIN_SYS_5V0=3.0)
-    with pytest.raises(TransientError, match="VDD_CPU_CV"):
+@pytest.mark.parametrize(
+    ("power_w", "reason"),
+    [
+        (None, "VDD_CPU_CV"),
+        (7.16e7, r"'VDD_CPU_CV' shows .*e.07 W, more than its maximum"),
+        (-7.16e7, r"'VDD_CPU_CV' shows .*e.07 W, more than its maximum"),
+    ],
+    ids=["not read", "beyond the maximum", "beyond the maximum, negative"],
+)
+def test_a_rail_of_the_total_that_is_not_read_or_garbled_fails_the_reading(power_w, reason):
+    """A rail that was not read is no zero, and none shows what no board draws.
+
+    The error names the rail. A power beyond the maximum of a rail is garbled in either direction.
+    """
+    rails = _rails(VDD_GPU_SOC=1.0, VDD_CPU_CV=power_w, VIN_SYS_5V0=3.0)
+    with pytest.raises(TransientError, match=reason):
         jetson_rails.total_w(jetson_rails.board_of([rail.name for rail in rails]), rails)
-
-
-def test_a_rail_that_shows_what_no_board_draws_is_garbled():
-    """A power beyond the maximum of a rail, positive or negative, is a failed reading."""
-    for power_w in [7.16e7, -7.16e7]:
-        rails = _rails(VDD_GPU_SOC=1.0, VDD_CPU_CV=power_w, VIN_SYS_5V0=3.0)
-        with (
-            table_row(power_w),
-            pytest.raises(
-                TransientError, match=r"'VDD_CPU_CV' shows .*e.07 W, more than its maximum"
-            ),
-        ):
-            jetson_rails.total_w(jetson_rails.board_of([rail.name for rail in rails]), rails)
 
 
 def test_parts_beyond_their_whole_raise_a_doubt():

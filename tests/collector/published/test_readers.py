@@ -115,16 +115,24 @@ def test_a_csv_table_has_a_figure_a_line(tmp_path):
     ]
 
 
-def test_a_table_of_something_else_is_refused(tmp_path):
-    """The error lists the existing fields."""
-    for text in ("Model,Latency (ms)\nyolo11n,81.2\n", "| model | value |\n|---|---|\n", ""):
-        with (
-            table_row(text),
-            pytest.raises(
-                ConfigError, match=r"is not a field: source, version, .*CSV with the fields"
-            ),
-        ):
-            read_text(tmp_path, "page.md", text)
+OTHER_FIELDS = r"is not a field: source, version, .*CSV with the fields"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("page.md", b"Model,Latency (ms)\nyolo11n,81.2\n", OTHER_FIELDS),
+        ("page.md", b"| model | value |\n|---|---|\n", OTHER_FIELDS),
+        ("page.md", b"", OTHER_FIELDS),
+        *((name, b'[{"ID": \xff', name) for name in ("a.toml", "a.json", "a.csv")),
+    ],
+)
+def test_a_table_of_something_else_and_a_damaged_file_are_refused(tmp_path, name, content, reason):
+    """The error lists the existing fields, or names the damaged file, of which nothing is taken."""
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=reason):
+        read(path, FACTS)
 
 
 def test_our_own_file_has_editions_cases_and_figures(tmp_path):
@@ -151,14 +159,6 @@ figures = [
     assert [row.runtime for row in result.rows] == ["onnx", "onnx"]
     assert len(result.left_out) == 2
     assert judge(result.rows)[0].deciding.value == pytest.approx(5.0)
-
-
-def test_a_damaged_file_is_named(tmp_path):
-    """Nothing of a damaged file is taken."""
-    for name in ("a.toml", "a.json", "a.csv"):
-        (tmp_path / name).write_bytes(b'[{"ID": \xff')
-        with table_row(name), pytest.raises(ConfigError, match=name):
-            read(tmp_path / name, FACTS)
 
 
 DATE = {"date": "2026-11-20"}
