@@ -201,10 +201,16 @@ class Elsewhere(World):
 
 
 def test_the_memory_of_a_run_is_that_of_the_process_with_the_model():
-    """A language model may run behind a server in a process of its own."""
+    """A language model may run behind a server in a process of its own.
+
+    That process works on, so that its peak may rise between two looks at it.
+    """
     subject = Elsewhere()
+    before_mb = peak_mb(subject.process)
     memory = measure_subject(run_job(brief_case("m.onnx")), subject, 0, lambda _: None).memory
-    assert memory.peak_mb == peak_mb(subject.process) != peak_mb()
+    after_mb = peak_mb(subject.process)
+    assert before_mb <= memory.peak_mb <= after_mb
+    assert not before_mb <= peak_mb() <= after_mb
     assert memory.loaded_mb <= memory.peak_mb
     assert subject.closed == 1
 
