@@ -5,15 +5,15 @@ It speaks MQTT 5, or 3.1.1 if the broker has only that.
 
 import itertools
 import logging
-import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
+from edgemeter.agent.base.backoff import backoff_s
 from edgemeter.agent.base.broker_address import BrokerAddress, MqttVersion, mqtt_version
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.tls import renew, tls_context
@@ -29,9 +29,6 @@ KEEP_ALIVE_S = 30
 CONNECT_TIMEOUT_S = 5.0
 PERSISTENT_EXPIRY_S = 24 * 3600
 NEVER_EXPIRES = 0xFFFFFFFF
-SHORTEST_BACKOFF_S = 0.2
-FIRST_BACKOFF_S = 5.0
-LONGEST_BACKOFF_S = 60.0
 # The most unacknowledged messages that the broker may send us, and the largest message.
 RECEIVE_MAXIMUM = 2000
 LARGEST_MESSAGE_BYTES = 16 << 20
@@ -80,16 +77,6 @@ def disconnect_reason(reason: str, *, was_up: bool) -> str:
     if reason == _UNSPECIFIED:
         return CUT if was_up else _NEVER_UP
     return _MEANINGS.get(reason, reason)
-
-
-def backoff_s(failures: int, draw: Callable[[float, float], float] = random.uniform) -> float:
-    """Return the wait before the next attempt after `failures` in a row.
-
-    0 failures: an established connection broke.
-    """
-    return draw(
-        SHORTEST_BACKOFF_S, min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(failures, 10))
-    )
 
 
 def expiry_s(address: BrokerAddress) -> int:

@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple, Protocol
 import msgspec
 
 from edgemeter.agent.base import interrupts, mqtt_session
+from edgemeter.agent.base.backoff import backoff_s
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import (
     ConfigError,
@@ -482,7 +483,7 @@ class Publisher:
                 logger.log(
                     logging.DEBUG if failures else logging.WARNING, "cannot publish now: %s", error
                 )
-                pause_s = mqtt_session.backoff_s(failures)
+                pause_s = backoff_s(failures)
                 failures += 1
                 self._was_offline = True
             self._wake.wait(pause_s)

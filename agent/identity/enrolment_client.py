@@ -10,6 +10,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 
 from edgemeter.agent.base import interrupts
+from edgemeter.agent.base.backoff import backoff_s
 from edgemeter.agent.base.errors import (
     ConfigError,
     EdgemeterError,
@@ -18,7 +19,6 @@ from edgemeter.agent.base.errors import (
     one_line,
 )
 from edgemeter.agent.base.http_client import FAILURES, open_url
-from edgemeter.agent.base.mqtt_session import backoff_s
 from edgemeter.agent.base.tls import TlsFiles, tls_context
 from edgemeter.agent.contract.identity import (
     LARGEST_BYTES,

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.tasks import similarity
-from edgemeter.agent.tasks.coco_counts import (
+from edgemeter.agent.tasks.average_precision import (
     ALL,
     IOU_THRESHOLDS,
     LOOSE,

@@ -21,7 +21,7 @@ from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, MISSED, Figure
 from edgemeter.agent.contract.held_load import MOST_MISSED_RATIO
 from edgemeter.collector.compare.accuracy_gate import most_precise, not_ranked
-from edgemeter.collector.compare.differences import (
+from edgemeter.collector.compare.figure_differences import (
     Contrast,
     better_of,
     decided,

@@ -19,7 +19,12 @@ from edgemeter.collector.compare.accuracy_and_energy import read_parts
 from edgemeter.collector.compare.accuracy_gate import most_precise, not_ranked
 from edgemeter.collector.compare.case_book import CaseBook
 from edgemeter.collector.compare.choice import Choice
-from edgemeter.collector.compare.differences import Contrast, decided, deciding, energies_rank
+from edgemeter.collector.compare.figure_differences import (
+    Contrast,
+    decided,
+    deciding,
+    energies_rank,
+)
 from edgemeter.collector.compare.limits import GateLimit
 from edgemeter.collector.compare.pairing import References
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted

@@ -23,7 +23,7 @@ from edgemeter.collector.compare.comparison import (
     GateFinding,
     GateOutcome,
 )
-from edgemeter.collector.compare.differences import (
+from edgemeter.collector.compare.figure_differences import (
     better_of,
     evidence_of,
     margin_of,

@@ -43,7 +43,12 @@ from edgemeter.collector.compare.comparison import (
     answers_of,
     comparable,
 )
-from edgemeter.collector.compare.differences import Contrast, decided, speed_of, why_not_compared
+from edgemeter.collector.compare.figure_differences import (
+    Contrast,
+    decided,
+    speed_of,
+    why_not_compared,
+)
 from edgemeter.collector.compare.summary import OF_CALLS, OF_TEXT, CaseSummary
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.show import words

@@ -1,6 +1,7 @@
-"""Series styles are the colour and the shape of a series in all charts of a page.
+"""Each series of a page has one colour and one shape in all charts.
 
-Series are distinguishable without colour too.
+Series are distinguishable without colour too. The colours themselves are `--s0` to `--s6` in
+`web/page.css`.
 """
 
 from collections import Counter
@@ -9,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from edgemeter.collector.compare.comparison import ComparedCase
 
-# The style sheet has this many colours (after Okabe and Ito, and darker or lighter where the paper
-# requires it).
+# The style sheet has this many (after Okabe and Ito, and darker or lighter where the paper requires
+# it).
 COLOURS = 7
 _STAR = (
     "M0,-1L0.24,-0.31L0.95,-0.31L0.36,0.12L0.59,0.81"

@@ -22,7 +22,7 @@ from edgemeter.collector.compare.comparison import (
     Gate,
     GateFinding,
 )
-from edgemeter.collector.compare.differences import better_of, speed_of, why_not_compared
+from edgemeter.collector.compare.figure_differences import better_of, speed_of, why_not_compared
 from edgemeter.collector.compare.gate import worst_kept
 from edgemeter.collector.compare.summary import OF_TEXT, CaseSummary
 from edgemeter.collector.runs.cases import apart, grouped

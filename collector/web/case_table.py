@@ -12,7 +12,7 @@ from edgemeter.agent.contract.figures import ENERGY, LATENCY, TTFT, Figure
 from edgemeter.collector.compare.boards import worst_board
 from edgemeter.collector.compare.columns import COLUMNS
 from edgemeter.collector.compare.comparison import ComparedCase, Comparison, comparable
-from edgemeter.collector.compare.differences import speed_of
+from edgemeter.collector.compare.figure_differences import speed_of
 from edgemeter.collector.show.compare_table import figure_heading, figure_in_column, shown_figures
 from edgemeter.collector.show.comparison_charts import anchor, facts
 from edgemeter.collector.show.series_style import assign_styles

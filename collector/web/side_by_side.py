@@ -17,7 +17,7 @@ from edgemeter.agent.verdict.words import not_counted_text
 from edgemeter.collector.compare.boards import fold_boards
 from edgemeter.collector.compare.case_book import BookedCase
 from edgemeter.collector.compare.comparison import MARKS, ComparedCase, Comparison, answers_of
-from edgemeter.collector.compare.differences import better_of, deciding, speed_of
+from edgemeter.collector.compare.figure_differences import better_of, deciding, speed_of
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.show import words

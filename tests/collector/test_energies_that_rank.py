@@ -8,7 +8,7 @@ from edgemeter.agent.contract.figures import ENERGY
 from edgemeter.collector.alerts.firing import FiringContext, firings
 from edgemeter.collector.alerts.rules import AlertRule
 from edgemeter.collector.compare.columns import flat
-from edgemeter.collector.compare.differences import why_not_compared
+from edgemeter.collector.compare.figure_differences import why_not_compared
 from edgemeter.collector.compare.odd_boards import board_types
 from edgemeter.collector.datacenter.sides import SideRequest, choose_sides
 from edgemeter.collector.runs.cases import EnergyClass

@@ -13,7 +13,7 @@ from edgemeter.agent.contract.case_identity import USUAL_KV_TYPE
 from edgemeter.agent.contract.record_conditions import DatasetInfo
 from edgemeter.agent.contract.record_generation import SYNTHETIC
 from edgemeter.agent.contract.suite import Case
-from edgemeter.agent.engine.prompts.question_file import QuestionFile, read_questions
+from edgemeter.agent.engine.prompts.questions import QuestionFile, read_questions
 from edgemeter.agent.engine.prompts.synthetic import SyntheticPrompts
 from edgemeter.agent.generators import Chat, LoadedGenerator, Prompt
 

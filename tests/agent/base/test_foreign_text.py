@@ -20,7 +20,6 @@ from edgemeter.agent.contract import (
     suite,
 )
 from edgemeter.agent.datasets import coco
-from edgemeter.agent.engine.prompts import question_file
 from edgemeter.agent.recognition.metadata import read_self_description
 from edgemeter.agent.runtimes import replay
 from edgemeter.agent.settings.files import check_file
@@ -71,7 +70,7 @@ JSON = {
 OF_JSON = {
     "struct": lambda path: durable_file.read_struct(path, dict[str, int], "note", "delete it"),
     "annotations": coco.read_annotations,
-    "questions": lambda path: question_file.read_questions(str(path)),
+    "questions": lambda path: questions.read_questions(str(path)),
     "recording": lambda path: replay.read_recording(
         path, replay.ReplayModel, "recording", "replay"
     ),

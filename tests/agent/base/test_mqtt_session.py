@@ -3,7 +3,6 @@
 They concern what is on its way, why a session ended, and when it comes back.
 """
 
-import random
 import socketserver
 import threading
 
@@ -205,23 +204,3 @@ def test_who_acknowledges_later_holds_the_broker_back_and_keeps_the_connection(
     session.acknowledge(events.messages[-1])
     sender.close()
     session.close()
-
-
-@pytest.fixture
-def repeatable_wait():
-    """Return the waits of agents whose luck is always the same."""
-    luck = random.Random(7)  # noqa: S311 - a repeatable simulation
-    return lambda failures: mqtt_session.backoff_s(failures, luck.uniform)
-
-
-def test_no_wait_is_longer_than_a_minute_or_none_at_all(repeatable_wait):
-    """Every wait stays between the shortest and the longest, even after 2,000 failures."""
-    waits = [repeatable_wait(failures) for failures in range(2000)]
-    # Agents that lost one broker do not come back at one moment.
-    assert len(set(waits[-100:])) == 100
-    assert (
-        mqtt_session.SHORTEST_BACKOFF_S
-        <= min(waits)
-        <= max(waits)
-        <= mqtt_session.LONGEST_BACKOFF_S
-    )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.agent.base import mqtt_session
+from edgemeter.agent.base import backoff, mqtt_session
 from edgemeter.agent.base.broker_address import MqttVersion
 from edgemeter.agent.contract import messages
 from edgemeter.agent.delivery import outbox_file
@@ -68,7 +68,7 @@ def test_every_answer_is_shown_or_listed():
 @pytest.fixture
 def quick(monkeypatch):
     """Let a session reconnect soon."""
-    monkeypatch.setattr(mqtt_session, "FIRST_BACKOFF_S", 0.3)
+    monkeypatch.setattr(backoff, "FIRST_BACKOFF_S", 0.3)
 
 
 def speak(monkeypatch, version, *, heeds):

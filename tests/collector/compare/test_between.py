@@ -4,7 +4,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.compare.between import between, read_side
-from edgemeter.collector.compare.differences import why_not_compared
+from edgemeter.collector.compare.figure_differences import why_not_compared
 from edgemeter.collector.runs.contents import StoreContents
 from tests.fixtures.bundle_factory import write_bundle
 from tests.fixtures.comparison_factory import document, document_at

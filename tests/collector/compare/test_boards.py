@@ -3,7 +3,7 @@ from statistics import geometric_mean
 import pytest
 
 from edgemeter.collector.compare.boards import fold_boards, worst_board
-from edgemeter.collector.compare.differences import why_not_compared
+from edgemeter.collector.compare.figure_differences import why_not_compared
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_accuracy, make_energy, make_environment, violating
 

@@ -7,7 +7,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.engine.prompts.answer_key import AnswerKey
-from edgemeter.agent.engine.prompts.question_file import read_questions
+from edgemeter.agent.engine.prompts.questions import read_questions
 from tests.fixtures.questions import write_questions
 from tests.fixtures.rows import table_row
 

@@ -9,7 +9,7 @@ import pytest
 from edgemeter.agent.base.decision import MATTERS_RATIO
 from edgemeter.agent.contract.record_generation import TokenLengths
 from edgemeter.collector.compare.comparison import compare
-from edgemeter.collector.compare.differences import why_not_compared
+from edgemeter.collector.compare.figure_differences import why_not_compared
 from edgemeter.collector.runs.store import MemoryStore
 from tests.fixtures.comparison_factory import (
     booked,
