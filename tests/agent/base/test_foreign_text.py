@@ -20,6 +20,7 @@ from edgemeter.agent.contract import (
     suite,
 )
 from edgemeter.agent.datasets import coco
+from edgemeter.agent.engine.prompts import questions
 from edgemeter.agent.recognition.metadata import read_self_description
 from edgemeter.agent.runtimes import replay
 from edgemeter.agent.settings.files import check_file
