@@ -158,10 +158,6 @@ def belong_together(certificate: Path, key: Path) -> bool:
         return False
 
 
-# A device requests its next certificate after this share of the present one's lifetime.
-RENEW_AT_RATIO = 2 / 3
-
-
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """The stored identity of a device.
 
@@ -180,9 +176,6 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     claim: Hex | None
     issued_ns: int
     not_after_ns: int
-
-    def is_due(self, now_ns: int) -> bool:
-        return now_ns >= self.issued_ns + int((self.not_after_ns - self.issued_ns) * RENEW_AT_RATIO)
 
 
 class IdentityFiles:

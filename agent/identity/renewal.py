@@ -1,7 +1,7 @@
-"""A new certificate for a known device.
+"""A known device gets a new certificate.
 
-After two thirds of the present one's lifetime, or if the card was copied or moved to another board,
-which creates its own key and asks for a name with the certificate that it came with.
+It asks after two thirds of the present one's lifetime, or if the card was copied or moved to
+another board, which creates its own key and asks for a name with the certificate that it came with.
 """
 
 import functools
@@ -29,6 +29,9 @@ from edgemeter.agent.identity.identity import (
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 
 logger = logging.getLogger(__name__)
+
+# A device requests its next certificate after this share of the present one's lifetime.
+RENEW_AT_RATIO = 2 / 3
 
 
 def settle_moved_card(
@@ -150,5 +153,11 @@ class RenewalHandler(Handler):
             self._is_at_work = False
 
 
+def is_due(identity: Identity, now_ns: int) -> bool:
+    """Return whether the next certificate is to be requested at this moment."""
+    lifetime_ns = identity.not_after_ns - identity.issued_ns
+    return now_ns >= identity.issued_ns + int(lifetime_ns * RENEW_AT_RATIO)
+
+
 def _is_due(identity: Identity) -> bool:
-    return identity.is_due(max(time.time_ns(), clock_floor_ns(identity.issued_ns)))
+    return is_due(identity, max(time.time_ns(), clock_floor_ns(identity.issued_ns)))

@@ -12,7 +12,7 @@ from edgemeter.agent.base.broker_url import files_of
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.identity import EnrolmentAnswer
 from edgemeter.agent.identity import identity as identity_identity
-from edgemeter.agent.identity import joining
+from edgemeter.agent.identity import joining, renewal
 from edgemeter.agent.identity.identity import BoardSerial, Identity, IdentityFiles
 from edgemeter.provisioning.identity import authority
 from edgemeter.provisioning.identity.authority import Authority
@@ -215,8 +215,8 @@ def test_the_name_in_the_certificate_is_the_devices(tmp_path):
 def test_a_certificate_is_due_at_two_thirds_of_its_life():
     """The certificate is not due a second earlier."""
     joined = identity()
-    assert not joined.is_due(299 * NS)
-    assert joined.is_due(300 * NS)
+    assert not renewal.is_due(joined, 299 * NS)
+    assert renewal.is_due(joined, 300 * NS)
 
 
 def test_an_identity_that_cannot_be_read_is_one_line(tmp_path):
