@@ -10,12 +10,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from edgemeter.agent.base import interrupts
 from edgemeter.agent.base.cli.command_group import ModalCommand
@@ -76,7 +76,7 @@ def watch_suite(
 
     # A missing broker does not end it, and delivery ends within the period.
     timeout_s = min(DELIVERY_TIMEOUT_S, period_s)
-    settings = replace(settings, if_no_broker="keep", delivery_timeout_s=timeout_s)
+    settings = msgspec.structs.replace(settings, if_no_broker="keep", delivery_timeout_s=timeout_s)
     start_s, period = clock(), 0
     for number in count(1):
         try:

@@ -1,7 +1,6 @@
 """The options for the settings of a session: sensors, delivery, and boards that measure instead."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from typing import Any, TypeVar
 
 import click
@@ -49,13 +48,8 @@ def session_settings(options: Mapping[str, Any]) -> SessionSettings:
                 f"{max(param.opts, key=len)} is for measurements on this machine: leave "
                 "it out with --on"
             )
-    return SessionSettings(
-        **{
-            field.name: options[field.name]
-            for field in fields(SessionSettings)
-            if field.name in options
-        }
-    )
+    named = SessionSettings.__struct_fields__
+    return SessionSettings(**{name: options[name] for name in named if name in options})
 
 
 def delivery_timeout_option(command: _Command) -> _Command:

@@ -4,9 +4,10 @@ Each default stands here once.
 """
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
+
+import msgspec
 
 IfNoBroker: TypeAlias = Literal["fail", "keep"]
 IF_NO_BROKER: IfNoBroker = "fail"
@@ -15,8 +16,7 @@ DELIVERY_TIMEOUT_S = 60.0
 _OF_ENVIRONMENT = ("device", "fleet", "power", "config")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionSettings:
+class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a session; those of a case are `contract.case_settings.Settings`.
 
     Attributes:

@@ -99,7 +99,7 @@ def measure_cases(
     )
     suite_here = replace(suite, cases=tuple(of_case.case for of_case in plan.cases))
     # A missing broker does not end a comparison.
-    session = replace(session, if_no_broker="keep")
+    session = msgspec.structs.replace(session, if_no_broker="keep")
     outcome = measure_suite(suite_here, session, on_event, report, plan)
     measured = {id(of_case.case): of_case.outcomes for of_case in plan.cases}
     compared: list[CaseSummary] = []
