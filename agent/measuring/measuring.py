@@ -22,7 +22,6 @@ from edgemeter.agent.measuring.settings import SessionSettings
 from edgemeter.agent.operating.changed_board import quiet_board
 from edgemeter.agent.power.detect import check_sensors, open_sensors
 from edgemeter.agent.session import checks, session
-from edgemeter.agent.session.activity_report import ActivityReport
 from edgemeter.agent.session.run_plan import RunPlan
 from edgemeter.agent.verdict.environment_rules import environment_notes
 from edgemeter.agent.verdict.words import text_of
@@ -110,6 +109,10 @@ def measure_suite(
                 report(f"note: {text_of(violation)}")
             listener = on_event
             if delivery is not None:
+                from edgemeter.agent.session.activity_report import (  # noqa: PLC0415 - MQTT
+                    ActivityReport,
+                )
+
                 report_activity = delivery.publisher.report_activity
                 listener = _in_turn(ActivityReport(suite.name, report_activity), on_event)
                 board.callback(report_activity, None)
