@@ -1,7 +1,7 @@
 """The settings of a case, as a suite's file, options and the API give them."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -17,6 +17,10 @@ Scenario = Literal["single_stream", "offline", "poisson", "steady", "concurrent"
 # Scenarios in which queries overlap, of a model behind a server.
 OVERLAPPING = ("poisson", "concurrent")
 ModeName = Literal["rapid", "quick", "normal", "full", "sustained"]
+# The defaults of a case that a text below names; a test compares the two.
+MODE: Final = "quick"
+PROMPT_TOKENS, OUTPUT_TOKENS = 512, 128
+PRECISION_RATIO = 0.05  # The half width of the interval of a figure.
 VIDEOS = frozenset({".mp4", ".m4v", ".mkv", ".mov", ".avi", ".webm", ".mpg", ".mpeg", ".ts"})
 
 

@@ -20,7 +20,10 @@ from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.base.types import Name
 from edgemeter.agent.contract import operating_point
 from edgemeter.agent.contract.case_settings import (
+    MODE,
+    OUTPUT_TOKENS,
     OVERLAPPING,
+    PROMPT_TOKENS,
     ModeName,
     Scenario,
     Settings,
@@ -63,7 +66,6 @@ MODES: Mapping[str, Mode] = {
     ),
 }
 
-PROMPT_TOKENS, OUTPUT_TOKENS = 512, 128
 # A query of a language model takes seconds, so modes have fewer queries (a median needs 11, p90
 # 64).
 GENERATION_QUERIES = {"rapid": 11, "quick": 11, "normal": 64, "full": 64, "sustained": 11}
@@ -123,7 +125,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, str] = {}
     threads: int = 1
     scenario: Scenario = "single_stream"
-    mode: ModeName = "quick"
+    mode: ModeName = MODE
     data: str | None = None
     annotations: str | None = None
     predictions: str | None = None
@@ -385,7 +387,7 @@ def _single(
     where: str,
     **axes: object,
 ) -> Case:
-    mode = merged.mode or "quick"
+    mode = merged.mode or MODE
     target = python_target.parse(model)
     # A module has no path.
     path = Path(model) if target and target.module else folder / model

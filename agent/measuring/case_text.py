@@ -16,6 +16,7 @@ from edgemeter.agent.base.number_text import (
     significant,
     span,
 )
+from edgemeter.agent.contract.case_settings import PRECISION_RATIO
 from edgemeter.agent.contract.decode_energy import decode_lines
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import (
@@ -39,7 +40,7 @@ from edgemeter.agent.measuring.measured_case import (
     load_text,
     model_text,
 )
-from edgemeter.agent.session.run_plan import PRECISION_RATIO, further_runs, precision_reach
+from edgemeter.agent.session.run_plan import further_runs, precision_reach
 from edgemeter.agent.verdict.words import assumed_scatter, verdict_lines
 
 TITLES = {

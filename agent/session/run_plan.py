@@ -21,6 +21,7 @@ from edgemeter.agent.base.evidence import (
     interval_over_runs,
 )
 from edgemeter.agent.base.statistics import FEWEST, student_quantile
+from edgemeter.agent.contract.case_settings import PRECISION_RATIO
 from edgemeter.agent.contract.figures import ENERGY, LATENCY, THROUGHPUT, TPOT, TTFT, figure
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case
@@ -35,7 +36,6 @@ FAILURES = 2
 _WRONG_OUTPUTS = {rule.name for rule in output_rules.RULES if rule.effect == "invalid"}
 # The start of a process and the readings around it: less on a fast machine, more on a small board.
 START_S = 1.0
-PRECISION_RATIO = 0.05  # Default half width of the interval of a figure.
 
 
 def in_round(items: Sequence[_Item], number: int) -> Sequence[_Item]:

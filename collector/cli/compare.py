@@ -2,9 +2,9 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 import msgspec
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from edgemeter.collector.compare.choice import Choice
     from edgemeter.collector.compare.comparison import Comparison
     from edgemeter.collector.compare.measured_sides import MeasuredSides
-    from edgemeter.collector.compare.summary import CaseSummary
+    from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
 
 # Options of one model, not of all compared models.
 OPTIONS = tuple(key for key in CASE_OPTIONS if key not in {"name", "sha256", "predictions"})
@@ -91,7 +91,20 @@ COMMON = {
 @save_option
 @quiet_option
 @format_option()
-def compare(*, sides: tuple[str, ...], matters: float, form: Format, **options: Any) -> None:
+def compare(
+    *,
+    sides: tuple[str, ...],
+    reference: str | None,
+    required: str | None,
+    cheapest: str | None,
+    fail_on: str | None,
+    inconclusive: Literal["fail", "pass"],
+    matters: float,
+    days: "DaysCounted",
+    stores: tuple[str, ...],
+    form: Format,
+    **options: Any,
+) -> None:
     """Compare models or runs with the first, or a ledger's cases with a reference.
 
     Models (a file, a catalogue name, a suite of one case) are measured in turn.
@@ -99,76 +112,29 @@ def compare(*, sides: tuple[str, ...], matters: float, form: Format, **options: 
 
     Example: edgemeter compare a.tflite b.tflite --data photos/
     """
-    if len(sides) == 1:
-        raise click.UsageError(
-            f"give two sides or more, such as edgemeter compare {sides[0]} OTHER"
-        )
-    if options["fail_on"] is not None and len(sides) != 2:
-        raise click.UsageError(
-            "--fail-on takes two sides: edgemeter compare BASELINE NEW --fail-on slower:3%"
-        )
-    if options["fail_on"] is None:
-        _refuse(("inconclusive",), "is for a gate: give its limits with --fail-on")
+    choosing = _Choosing(required, cheapest, matters)
+    _check_usage(sides, reference, fail_on, choosing)
     if not sides:
-        _refuse(MEASURING, "is for models that are measured: edgemeter compare A B")
-    if not sides and options["reference"] is None and not _is_choice(options):
-        raise click.UsageError(
-            "name two models, as in edgemeter compare A B, or a device or role by --reference; "
-            "`edgemeter runs` lists runs"
-        )
-
-    if sides:
-        _refuse(("reference",), "is for the cases of a ledger: leave it out, or the sides")
-        _refuse(
-            ("stores",),
-            "is for all cases of a ledger: leave it out, since a ledger may be a side itself",
-        )
-        _compare_sides(sides, options, matters, form)
+        comparison = _of_stores(stores, reference, days, choosing)
+        show(comparison, form)
+        if comparison.choice and comparison.choice.recommended is None:
+            sys.exit(FAILED)
         return
-    comparison = _of_stores(options, matters)
-    show(comparison, form)
-    if comparison.choice and comparison.choice.recommended is None:
-        sys.exit(FAILED)
-
-
-def _compare_sides(
-    sides: Sequence[str], options: Mapping[str, Any], matters_ratio: float, form: Format
-) -> None:
-    """Show the comparison of measured models or stored results, with the gate and the choice."""
     with passing_note("reading the sides ..."):
         # Imports take long on a small board.
-        from edgemeter.agent.cli.session import end_session, session_progress
-        from edgemeter.agent.measuring.suites import is_model
-        from edgemeter.collector.compare.between import compare_results
+        from edgemeter.agent.cli.session import end_session
         from edgemeter.collector.compare.gate import with_gate
         from edgemeter.collector.compare.limits import parse_gate, parse_requirements
 
     # A wrong option fails before anything is measured.
-    limits = () if options["fail_on"] is None else parse_gate(options["fail_on"])
-    parse_requirements(options["required"] or "")
-    session = session_settings(options)
-    settings, measured = case_settings(options), None
-    lost: Sequence[tuple[str, str]] = ()
-    if any(map(is_model, sides)):
-        if session.on and (results := [side for side in sides if not is_model(side)]):
-            raise click.UsageError(
-                f"--on measures models, and {results[0]!r} is not a model: leave it out"
-            )
-        with session_progress() as on_event:
-            from edgemeter.collector.compare.measured_sides import measure_sides
-
-            measured = measure_sides(sides, settings, session, matters_ratio, on_event, note)
-        comparison = measured.comparison
-    else:
-        _refuse(MEASURING, "is for models that are measured, and none of these is a model")
-        compared = compare_results(
-            sides, matters_ratio, options["days"], may_lack_baseline=form == "markdown"
-        )
-        comparison, lost = compared.comparison, compared.lost
+    limits = () if fail_on is None else parse_gate(fail_on)
+    parse_requirements(required or "")
+    session, settings = session_settings(options), case_settings(options)
+    comparison, lost, measured = _of_sides(sides, settings, session, matters, days, form)
     if limits:
-        comparison = with_gate(comparison, limits, lost, options["inconclusive"])
-    if _is_choice(options) and comparison.rows:
-        comparison = _with_choice(comparison, options, matters_ratio)
+        comparison = with_gate(comparison, limits, lost, inconclusive)
+    if choosing.is_wanted and comparison.rows:
+        comparison = choosing.added_to(comparison)
     try:
         show(comparison, form, sides, _notes(measured, settings) if measured else ())
     finally:
@@ -180,6 +146,99 @@ def _compare_sides(
         or (comparison.choice and comparison.choice.recommended is None)
     ):
         sys.exit(FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Choosing:
+    """How a case is recommended: within limits, and by which figure."""
+
+    required: str | None
+    cheapest: str | None
+    matters_ratio: float
+
+    @property
+    def is_wanted(self) -> bool:
+        return self.required is not None or self.cheapest is not None
+
+    def among(self, cases: "Sequence[CaseSummary]") -> "Choice":
+        from edgemeter.collector.compare.choice import choose
+        from edgemeter.collector.compare.limits import parse_requirements
+
+        return choose(
+            cases, parse_requirements(self.required or ""), self.cheapest, self.matters_ratio
+        )
+
+    def added_to(self, comparison: "Comparison") -> "Comparison":
+        from edgemeter.collector.compare.comparison import with_choice
+
+        return with_choice(comparison, self.among([row.case for row in comparison.rows]))
+
+
+def _check_usage(
+    sides: Sequence[str], reference: str | None, fail_on: str | None, choosing: _Choosing
+) -> None:
+    """Raise UsageError if options do not go together."""
+    if len(sides) == 1:
+        raise click.UsageError(
+            f"give two sides or more, such as edgemeter compare {sides[0]} OTHER"
+        )
+    if fail_on is not None and len(sides) != 2:
+        raise click.UsageError(
+            "--fail-on takes two sides: edgemeter compare BASELINE NEW --fail-on slower:3%"
+        )
+    if fail_on is None:
+        _refuse(("inconclusive",), "is for a gate: give its limits with --fail-on")
+    if not sides:
+        _refuse(MEASURING, "is for models that are measured: edgemeter compare A B")
+    if not sides and reference is None and not choosing.is_wanted:
+        raise click.UsageError(
+            "name two models, as in edgemeter compare A B, or a device or role by --reference; "
+            "`edgemeter runs` lists runs"
+        )
+    if sides:
+        _refuse(("reference",), "is for the cases of a ledger: leave it out, or the sides")
+        _refuse(
+            ("stores",),
+            "is for all cases of a ledger: leave it out, since a ledger may be a side itself",
+        )
+
+
+class _ComparedSides(NamedTuple):
+    """A comparison, what the sides lost, and what was measured for it."""
+
+    comparison: "Comparison"
+    lost: Sequence[tuple[str, str]]
+    measured: "MeasuredSides | None"
+
+
+def _of_sides(
+    sides: Sequence[str],
+    settings: "Settings",
+    session: "SessionSettings",
+    matters_ratio: float,
+    days: "DaysCounted",
+    form: Format,
+) -> _ComparedSides:
+    """Return the comparison of models that are measured now, or of stored results."""
+    from edgemeter.agent.measuring.suites import is_model
+
+    if any(map(is_model, sides)):
+        from edgemeter.agent.cli.session import session_progress
+
+        if session.on and (results := [side for side in sides if not is_model(side)]):
+            raise click.UsageError(
+                f"--on measures models, and {results[0]!r} is not a model: leave it out"
+            )
+        with session_progress() as on_event:
+            from edgemeter.collector.compare.measured_sides import measure_sides
+
+            measured = measure_sides(sides, settings, session, matters_ratio, on_event, note)
+        return _ComparedSides(measured.comparison, (), measured)
+    from edgemeter.collector.compare.between import compare_results
+
+    _refuse(MEASURING, "is for models that are measured, and none of these is a model")
+    compared = compare_results(sides, matters_ratio, days, may_lack_baseline=form == "markdown")
+    return _ComparedSides(compared.comparison, compared.lost, None)
 
 
 def recommend_format(
@@ -215,7 +274,7 @@ def recommend_format(
         for row in measured.comparison.rows
     ]
     comparison = replace(measured.comparison, rows=tuple(rows))
-    comparison = _with_choice(comparison, {"required": None, "cheapest": None}, matters)
+    comparison = _Choosing(None, None, matters).added_to(comparison)
     try:
         if form == "json":
             click.echo(json_document({**document, **msgspec.json.decode(to_json(comparison))}))
@@ -227,7 +286,9 @@ def recommend_format(
         end_session(measured.session)
 
 
-def _of_stores(options: Mapping[str, Any], matters_ratio: float) -> "Comparison":
+def _of_stores(
+    stores: Sequence[str], reference: str | None, days: "DaysCounted", choosing: _Choosing
+) -> "Comparison":
     """Return the comparison of all cases of the stores.
 
     It is with the reference, or else with the recommended one.
@@ -237,44 +298,15 @@ def _of_stores(options: Mapping[str, Any], matters_ratio: float) -> "Comparison"
         from edgemeter.collector.compare import comparison as comparing
         from edgemeter.collector.compare.boards import over_boards
 
-    days, reference, is_choice = options["days"], options["reference"], _is_choice(options)
-    book = opened_book(options["stores"])
+    book = opened_book(stores)
     if reference is None:
         summaries = book.summaries(days)
         # Boards of a type are one case, unless a board is named.
-        is_of_board = "device=" in (options["required"] or "").replace(" ", "")
+        is_of_board = "device=" in (choosing.required or "").replace(" ", "")
         cases = summaries if is_of_board else over_boards(summaries)
-        comparison = comparing.of_choice(_choice(cases, options, matters_ratio), matters_ratio)
-    else:
-        comparison = comparing.compare(book, reference, matters_ratio, days)
-        if is_choice:
-            comparison = _with_choice(comparison, options, matters_ratio)
-    return comparison
-
-
-def _is_choice(options: Mapping[str, Any]) -> bool:
-    return options["required"] is not None or options["cheapest"] is not None
-
-
-def _choice(
-    cases: "Sequence[CaseSummary]", options: Mapping[str, Any], matters_ratio: float
-) -> "Choice":
-    from edgemeter.collector.compare.choice import choose
-    from edgemeter.collector.compare.limits import parse_requirements
-
-    return choose(
-        cases, parse_requirements(options["required"] or ""), options["cheapest"], matters_ratio
-    )
-
-
-def _with_choice(
-    comparison: "Comparison", options: Mapping[str, Any], matters_ratio: float
-) -> "Comparison":
-    from edgemeter.collector.compare.comparison import with_choice
-
-    return with_choice(
-        comparison, _choice([row.case for row in comparison.rows], options, matters_ratio)
-    )
+        return comparing.of_choice(choosing.among(cases), choosing.matters_ratio)
+    comparison = comparing.compare(book, reference, choosing.matters_ratio, days)
+    return choosing.added_to(comparison) if choosing.is_wanted else comparison
 
 
 def _notes(measured: "MeasuredSides", settings: "Settings") -> tuple[str, ...]:

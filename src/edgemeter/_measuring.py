@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
 from msgspec.structs import asdict
 
@@ -20,7 +20,7 @@ from edgemeter.agent.base.console import Console
 from edgemeter.agent.base.decision import MATTERS_RATIO
 from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.base.terminal import TABLE_WIDTH
-from edgemeter.agent.contract.case_settings import Settings
+from edgemeter.agent.contract.case_settings import MODE, Settings
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.engine.function_subject import FunctionCall
 from edgemeter.agent.ledger.own_runs import saving
@@ -41,7 +41,7 @@ from edgemeter.collector.show.words import headline
 
 logger = logging.getLogger(__name__)
 
-Mode = Literal["rapid", "quick", "normal", "full"]
+Mode: TypeAlias = Literal["rapid", "quick", "normal", "full"]
 P = ParamSpec("P")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -69,7 +69,7 @@ def measure(
     inputs: object = (),
     *,
     name: str | None = None,
-    mode: Mode = "quick",
+    mode: Mode = MODE,
     power: str | None = None,
     save: bool = True,
     progress: bool = False,
@@ -83,7 +83,7 @@ def measure(
     *,
     data: str | Path | None = None,
     annotations: str | Path | None = None,
-    mode: Mode = "quick",
+    mode: Mode = MODE,
     power: str | None = None,
     save: bool = True,
     progress: bool = False,
@@ -97,7 +97,7 @@ def measure(
     *,
     data: str | Path | None = None,
     annotations: str | Path | None = None,
-    mode: Mode = "quick",
+    mode: Mode = MODE,
     power: str | None = None,
     save: bool = True,
     progress: bool = False,
@@ -281,7 +281,7 @@ def compare(
     *models: str | Path,
     data: str | Path | None = None,
     annotations: str | Path | None = None,
-    mode: Mode = "quick",
+    mode: Mode = MODE,
     power: str | None = None,
     save: bool = True,
     matters_ratio: float = MATTERS_RATIO,
