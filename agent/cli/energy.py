@@ -7,15 +7,11 @@ import re
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from edgemeter.agent.base import interrupts
 from edgemeter.agent.base.cli.command_group import ModalCommand
@@ -27,17 +23,14 @@ from edgemeter.agent.base.cli.options import (
     save_option,
 )
 from edgemeter.agent.base.cli.progress import note
-from edgemeter.agent.base.cli.tables import print_data
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.base.cli.tables import Format, print_data
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.cli.session import session_document, session_progress
 from edgemeter.agent.cli.session_options import power_option, session_settings
-from edgemeter.agent.contract.case_settings import Settings
-from edgemeter.agent.measuring.settings import DELIVERY_TIMEOUT_S, SessionSettings
-from edgemeter.agent.measuring.suites import suite_of
 
 if TYPE_CHECKING:
     from edgemeter.agent.contract.record_figures import Energy
-    from edgemeter.agent.measuring.measuring import SessionOutcome
+    from edgemeter.agent.energy.power_log import LoggedEnergy
     from edgemeter.agent.session.energy_watch import WatchedEnergy
 
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -53,55 +46,6 @@ def seconds(period: str) -> float:
     if match is None or float(match.group(1)) <= 0:
         raise ConfigError(f"{period!r} is not a length of time: give 30s, 5m, 2h or 1d")
     return float(match.group(1)) * UNITS_S[match.group(2)]
-
-
-def watch_suite(
-    suite: Path,
-    period_s: float,
-    settings: SessionSettings,
-    times: int | None = None,
-    report: Callable[[str], None] = note,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = interrupts.sleep,
-) -> "Iterator[SessionOutcome]":
-    """Measure the suite at the start of every period and yield the outcome.
-
-    A missed period is skipped. A suite that fails is reported and tried again in the next period;
-    undelivered records stay in the outbox. Without `times` it never ends.
-
-    Raises:
-        ConfigError: the suite's file or an option is wrong, so that waiting does not help.
-    """
-    from edgemeter.agent.measuring.measuring import measure_suite
-
-    # A missing broker does not end it, and delivery ends within the period.
-    timeout_s = min(DELIVERY_TIMEOUT_S, period_s)
-    settings = msgspec.structs.replace(settings, if_no_broker="keep", delivery_timeout_s=timeout_s)
-    start_s, period = clock(), 0
-    for number in count(1):
-        try:
-            cases = suite_of(suite, None, Settings())
-            with session_progress() as on_event:
-                outcome = measure_suite(cases, settings, on_event, report)
-            for remark in (*outcome.errors, *filter(None, [outcome.undelivered, outcome.saved])):
-                report(str(remark))
-            yield outcome
-            if outcome.interruption is not None:
-                raise outcome.interruption
-        except ConfigError:
-            raise
-        except EdgemeterError as error:
-            report(f"nothing measured this time: {error}")
-        if number == times:
-            return
-        late = int((clock() - start_s) / period_s)
-        if late > period:
-            report(
-                f"the suite takes longer than {period_s:g} s: skipped {late - period} "
-                "of its periods"
-            )
-        period = max(period, late) + 1
-        sleep(max(0.0, start_s + period * period_s - clock()))
 
 
 @click.command(
@@ -165,7 +109,18 @@ def watch_suite(
 @save_option
 @quiet_option
 @format_option("", "table", "json")
-def energy(command: tuple[str, ...], period: str | None, log: Path | None, **options: Any) -> None:
+def energy(
+    *,
+    command: tuple[str, ...],
+    log: Path | None,
+    between: tuple[str, str] | None,
+    time_column: str | None,
+    power_column: str | None,
+    period: str | None,
+    repeat: int,
+    form: Format,
+    **options: Any,
+) -> None:
     """Measure the energy of a command, or of a suite at regular times, or read a log.
 
     The exit status is that of the command. `edgemeter energy sensors` lists and reads power
@@ -176,16 +131,23 @@ def energy(command: tuple[str, ...], period: str | None, log: Path | None, **opt
     if bool(command) == (log is not None):
         raise click.UsageError("give either a COMMAND, or --from LOG")
     if log is not None:
-        _print_log(log, options)
+        from edgemeter.agent.energy.power_log import energy_of, read_log
+
+        logged = energy_of(read_log(log, time_column, power_column), between)
+        if not print_data(form, logged):
+            _print_log(logged)
         return
     if period is not None:
         from edgemeter.agent.cli.run_output import print_runs
+        from edgemeter.agent.measuring.watch import watch_suite
 
         if len(command) != 1:
             raise click.UsageError("with --every give one SUITE file, and nothing after it")
         settings = session_settings(options)
-        for outcome in watch_suite(Path(command[0]), seconds(period), settings, options["times"]):
-            if not print_data(options["form"], session_document(outcome)):
+        for outcome in watch_suite(
+            Path(command[0]), seconds(period), settings, options["times"], note, session_progress
+        ):
+            if not print_data(form, session_document(outcome)):
                 print_runs(outcome.records)
         return
     from edgemeter.agent.base import config
@@ -197,28 +159,21 @@ def energy(command: tuple[str, ...], period: str | None, log: Path | None, **opt
             f"cannot run {command[0]!r}, because there is no such command, or it is not "
             "executable: correct its name or path"
         )
-    configuration, repeats = config.read(options["config"]), options["repeat"]
+    configuration = config.read(options["config"])
     with EnergyWatch(
         options["power"],
         idle_s=options["idle_s"],
-        units=repeats,
+        units=repeat,
         settings=configuration,
         report=note,
     ) as watcher:
-        status = _run(command, repeats)
-    if not print_data(options["form"], watcher.seen):
-        _print(watcher.seen, repeats)
+        status = _run(command, repeat)
+    if not print_data(form, watcher.seen):
+        _print(watcher.seen, repeat)
     sys.exit(status)
 
 
-def _print_log(path: Path, options: Mapping[str, Any]) -> None:
-    from edgemeter.agent.energy.power_log import energy_of, read_log
-
-    logged = energy_of(
-        read_log(path, options["time_column"], options["power_column"]), options["between"]
-    )
-    if print_data(options["form"], logged):
-        return
+def _print_log(logged: "LoggedEnergy") -> None:
     interval = f"{logged.energy_j:.4g} J ({logged.low_j:.4g} to {logged.high_j:.4g})"
     click.echo(
         f"{logged.source}: {interval}, mean {logged.mean_power_w:.4g} W, {logged.readings} readings"

@@ -4,7 +4,7 @@ If you choose none, a run uses the sensor with the widest scope.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,24 +63,18 @@ class DetectedSensor:
 
 
 def detect_sensors(
-    settings: Mapping[str, Mapping[str, str]] | None = None,
-    names: Sequence[str] | None = None,
-    root: Path = power.ROOT,
+    settings: Mapping[str, Mapping[str, str]] | None = None, root: Path = power.ROOT
 ) -> list[DetectedSensor]:
     """Return every known sensor, present or not, the widest scope first.
 
     `settings` has the configuration of each by name. `replay` is inspected only where it is
-    configured or named.
+    configured.
     """
     configured = settings or {}
-    usual_names = [name for name in power.names() if name not in NEVER_FOUND or name in configured]
-    requested_names = names or [
-        *usual_names,
-        *(name for name in configured if name not in usual_names),
-    ]
+    usual_names = [name for name in power.names() if name not in NEVER_FOUND]
     sensors = [
         replace(_inspect(name, configured.get(name, {}), root), is_configured=name in configured)
-        for name in requested_names
+        for name in dict.fromkeys([*usual_names, *configured])
     ]
     return sorted(
         sensors,

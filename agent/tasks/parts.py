@@ -112,7 +112,6 @@ class Share:
     """The share of items that are right, with Wilson's bounds."""
 
     right: Mapping[int, bool]
-    limits: tuple[float, float] = (0.0, 1.0)
 
     def value(self, members: Sequence[int]) -> float:
         """Return the share of these items."""

@@ -5,12 +5,9 @@ import sys
 
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError, TransientError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.cli import energy as energy_cli
-from edgemeter.agent.measuring import measuring
-from edgemeter.agent.measuring.settings import SessionSettings
 from tests.fixtures.command import edgemeter
-from tests.fixtures.replay_case import replay_case
 from tests.fixtures.rows import table_row
 from tests.fixtures.snapshot import same_as_snapshot
 
@@ -87,40 +84,6 @@ def test_an_interrupt_ends_the_command_that_is_measured(configuration, number, s
         _, err = process.communicate()
     assert (process.returncode, err.splitlines()[0]) == (status, "saved")
     assert err.splitlines()[-1].startswith("edgemeter: ")
-
-
-def test_a_suite_is_measured_every_so_often_and_a_failure_is_no_end(tmp_path, monkeypatch):
-    """A period whose start was missed is left out and reported.
-
-    The suite is measured, fails, and is measured again.
-    """
-    replay_case(tmp_path, "a", 1.0)
-    suite = tmp_path / "suite.toml"
-    suite.write_text('name = "s"\n[[case]]\nmodel = "a.replay.json"\nmode = "rapid"\n')
-    now, ran, reports = [0.0], [], []
-
-    def measure(cases, settings, *_):
-        ran.append((now[0], len(cases.cases), settings.if_no_broker))
-        # The second takes longer than a period.
-        now[0] += 70 if len(ran) == 2 else 10
-        if len(ran) == 2:
-            message = "the board is too hot"
-            raise TransientError(message)
-        return measuring.SessionOutcome([], [])
-
-    def sleep(seconds):
-        now[0] += seconds
-
-    monkeypatch.setattr(measuring, "measure_suite", measure)
-    watched = energy_cli.watch_suite(
-        suite, 60.0, SessionSettings(), 3, reports.append, lambda: now[0], sleep
-    )
-    came = list(watched)
-    assert len(came) == 2
-    assert ran == [(0.0, 1, "keep"), (60.0, 1, "keep"), (180.0, 1, "keep")]
-    assert len(reports) == 2
-    assert "too hot" in reports[0]
-    assert "skipped 1 " in reports[1]
 
 
 def test_a_length_of_time_has_a_unit():
