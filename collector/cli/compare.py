@@ -49,7 +49,7 @@ MEASURING = (*OPTIONS, "power", "on", "device", "fleet")
 COMMON = {
     "data", "annotations", "runtime", "backend", "threads", "subset", "mode", "repeats",
     "precision_ratio", "time_s", "power", "on", "reference", "required", "cheapest", "fail_on",
-    "inconclusive", "matters", "stores", "quiet", "form",
+    "inconclusive", "matters_ratio", "stores", "quiet", "form",
 }  # fmt: skip
 
 
@@ -99,7 +99,7 @@ def compare(
     cheapest: str | None,
     fail_on: str | None,
     inconclusive: Literal["fail", "pass"],
-    matters: float,
+    matters_ratio: float,
     days: "DaysCounted",
     stores: tuple[str, ...],
     form: Format,
@@ -112,7 +112,7 @@ def compare(
 
     Example: edgemeter compare a.tflite b.tflite --data photos/
     """
-    choosing = _Choosing(required, cheapest, matters)
+    choosing = _Choosing(required, cheapest, matters_ratio)
     _check_usage(sides, reference, fail_on, choosing)
     if not sides:
         comparison = _of_stores(stores, reference, days, choosing)
@@ -130,7 +130,7 @@ def compare(
     limits = () if fail_on is None else parse_gate(fail_on)
     parse_requirements(required or "")
     session, settings = session_settings(options), case_settings(options)
-    comparison, lost, measured = _of_sides(sides, settings, session, matters, days, form)
+    comparison, lost, measured = _of_sides(sides, settings, session, matters_ratio, days, form)
     if limits:
         comparison = with_gate(comparison, limits, lost, inconclusive)
     if choosing.is_wanted and comparison.rows:
@@ -245,7 +245,7 @@ def recommend_format(
     cases: "Mapping[str, Case]",
     settings: "Settings",
     session: "SessionSettings",
-    matters: float,
+    matters_ratio: float,
     form: Format,
     notes: Sequence[str],
     document: Mapping[str, Any],
@@ -268,13 +268,13 @@ def recommend_format(
     sizes_mb = {name: model_file.size_bytes(Path(case.model)) / 1e6 for name, case in cases.items()}
     sides = [*cases.values()][:MOST_SIDES]
     with session_progress() as on_event:
-        measured = measure_cases(sides, session, matters, on_event, note)
+        measured = measure_cases(sides, session, matters_ratio, on_event, note)
     rows = [
         replace(row, name=names[row.case.key.model_sha256, row.case.key.runtime])
         for row in measured.comparison.rows
     ]
     comparison = replace(measured.comparison, rows=tuple(rows))
-    comparison = _Choosing(None, None, matters).added_to(comparison)
+    comparison = _Choosing(None, None, matters_ratio).added_to(comparison)
     try:
         if form == "json":
             click.echo(json_document({**document, **msgspec.json.decode(to_json(comparison))}))

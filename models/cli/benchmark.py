@@ -73,7 +73,7 @@ _RECOMMEND = "edgemeter.collector.cli.compare:recommend_format"
 @quiet_option
 @format_option()
 def benchmark(
-    model: str, out: Path, matters: float, *, form: Format, is_trusted: bool, **options: Any
+    model: str, out: Path, matters_ratio: float, *, form: Format, is_trusted: bool, **options: Any
 ) -> None:
     """Convert a model to each format of this board, measure all, recommend one.
 
@@ -139,7 +139,7 @@ def benchmark(
         "not_converted": board_formats.reasons,
     }
     session = session_settings(options)
-    resolve_name(_RECOMMEND)(cases, settings, session, matters, form, notes, document)
+    resolve_name(_RECOMMEND)(cases, settings, session, matters_ratio, form, notes, document)
 
 
 def _suite_of(candidates: Iterable[tuple[Path, str | None]], settings: "Settings") -> "Suite":

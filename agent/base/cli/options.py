@@ -117,6 +117,7 @@ def ratio_of(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
 
 matters_option = click.option(
     "--matters",
+    "matters_ratio",
     metavar="PERCENT",
     default="3%",
     callback=ratio_of,
