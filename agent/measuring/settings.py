@@ -13,7 +13,7 @@ IfNoBroker: TypeAlias = Literal["fail", "keep"]
 IF_NO_BROKER: IfNoBroker = "fail"
 DELIVERY_TIMEOUT_S = 60.0
 # Settings that may come from a variable of the environment.
-_OF_ENVIRONMENT = ("device", "fleet", "power", "config")
+_OF_ENVIRONMENT = ("device", "fleet", "power", "config", "broker")
 
 
 class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,8 +51,9 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True):
 
         Records that no broker takes are kept for later.
         """
-        values = {name: os.environ.get(f"EDGEMETER_{name.upper()}") for name in _OF_ENVIRONMENT}
-        values |= {name: value for name, value in settings.items() if value is not None}
-        config = values.pop("config") or None
-        named: dict[str, Any] = {name: value or None for name, value in values.items()}
-        return cls(config=Path(config) if config else None, if_no_broker="keep", **named)
+        values: dict[str, Any] = {
+            name: os.environ.get(f"EDGEMETER_{name.upper()}") or None for name in _OF_ENVIRONMENT
+        }
+        values |= {name: value for name, value in settings.items() if value not in (None, "")}
+        config = values.pop("config")
+        return cls(config=Path(config) if config else None, if_no_broker="keep", **values)
