@@ -24,6 +24,7 @@ from edgemeter.agent.contract.figures import (
     TOKEN_ENERGY,
     TTFT,
     FigureView,
+    figure,
     in_view,
 )
 from edgemeter.agent.contract.mode_answer import mode_answers, mode_text
@@ -159,26 +160,22 @@ def _columns(cases: Sequence[MeasuredCase]) -> Iterator[TableColumn]:
     runs = [case.typical for case in cases]
     yield TableColumn("model", [model_text(run) for run in runs], "left", narrowed="shortens")
     yield TableColumn("", _settings(runs), "left", narrowed="shortens")
-    for title, name in (("p50 ms", LATENCY), ("/s", THROUGHPUT), ("missed", MISSED)):
+    for entry in map(figure, (LATENCY, THROUGHPUT, MISSED)):
+        # A rate needs no title.
         yield TableColumn(
-            title, [case.text(name) if case.first_figure == name else ABSENT for case in cases]
+            entry.unit if entry.name == THROUGHPUT else entry.heading,
+            [
+                case.text(entry.name, "") if case.first_figure == entry.name else ABSENT
+                for case in cases
+            ],
         )
-    for title, name, rank in (
-        ("pp t/s", "generation_prefill_tokens_per_s", 2),
-        ("tg t/s", DECODING, 0),
-        ("TTFT ms", TTFT, 3),
-    ):
-        yield TableColumn(
-            title, [case.text(name) if case.values(name) else ABSENT for case in cases], rank=rank
-        )
+    for name, rank in (("generation_prefill_tokens_per_s", 2), (DECODING, 0), (TTFT, 3)):
+        yield TableColumn(figure(name).heading, [case.text(name, "") for case in cases], rank=rank)
     yield TableColumn("accuracy", [case.accuracy_text() for case in cases], rank=1)
-    yield TableColumn(
-        "mJ", [ABSENT if case.typical.generation else case.text(ENERGY) for case in cases], rank=1
-    )
-    energies = [
-        case.text(TOKEN_ENERGY, per=1000) if case.values(TOKEN_ENERGY) else ABSENT for case in cases
-    ]
-    yield TableColumn("J/token", energies, rank=1)
+    energies = [ABSENT if case.typical.generation else case.text(ENERGY, "") for case in cases]
+    yield TableColumn(figure(ENERGY).unit, energies, rank=1)
+    token_energies = [case.text(TOKEN_ENERGY, "", per=1000) for case in cases]
+    yield TableColumn("J/token", token_energies, rank=1)
     yield TableColumn("runs", [str(len(case.counted)) for case in cases], rank=4)
     yield TableColumn("verdict", [case.state for case in cases], "left")
 
@@ -194,7 +191,9 @@ def _wide_columns(cases: Sequence[MeasuredCase]) -> Iterator[TableColumn]:
             "", [setting_text(case.runs[0]) for case in runs], "left", narrowed="shortens"
         )
     for entry in in_view(FigureView.RUN):
-        yield TableColumn(entry.heading, [case.text(entry.name) for case in runs], rank=entry.rank)
+        yield TableColumn(
+            entry.heading, [case.text(entry.name, "") for case in runs], rank=entry.rank
+        )
     yield TableColumn("verdict", [case.state for case in runs], "left")
 
 

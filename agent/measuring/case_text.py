@@ -103,20 +103,20 @@ def block_rows(case: MeasuredCase) -> Iterator[Row]:
             if name != "energy"
         )
     else:
-        latency = case.text(LATENCY, "ms") if case.values(LATENCY) else TOO_FEW_QUERIES
+        latency = case.text(LATENCY) if case.values(LATENCY) else TOO_FEW_QUERIES
         tails = [
-            f"{name} {case.middle(f'latency_{name}_ms', 'ms')}"
+            f"{name} {case.middle(f'latency_{name}_ms')}"
             for name in ("p90", "p99")
             if _has(case, name)
         ]
         yield "Latency", latency, ", ".join(tails)
-        yield "Throughput", case.text(THROUGHPUT, "/s"), ""
+        yield "Throughput", case.text(THROUGHPUT), ""
     yield from _accuracy_row(case)
     yield from _energy_row(case)
-    yield "Memory", case.middle("memory_peak_mb", "MB"), ""
+    yield "Memory", case.middle("memory_peak_mb"), ""
     steps = (("load", "load_ms"), ("compilation", "compile_ms"), ("first inference", "first_ms"))
     starts = [
-        f"{words} {case.middle(f'cold_start_{step}', 'ms')}"
+        f"{words} {case.middle(f'cold_start_{step}')}"
         for words, step in steps
         if case.values(f"cold_start_{step}")
     ]
@@ -137,20 +137,20 @@ def _text_rows(case: MeasuredCase) -> Iterator[Row]:
     prompt = "" if generation.prompt_tokens is None else f" {generation.prompt_tokens}"
     yield (
         f"pp{prompt}",
-        case.text("generation_prefill_tokens_per_s", "t/s"),
-        f"TTFT {case.text(TTFT, 'ms')}",
+        case.text("generation_prefill_tokens_per_s"),
+        f"TTFT {case.text(TTFT)}",
     )
-    tpot = case.text(TPOT, "ms")
+    tpot = case.text(TPOT)
     yield (
         f"tg {generation.output_tokens}",
-        case.text(DECODING, "t/s"),
+        case.text(DECODING),
         "" if tpot == ABSENT else f"TPOT {tpot}",
     )
     if run.load and (run.load.concurrency or run.load.target_per_s):
         yield (
             "Requests",
-            case.text(THROUGHPUT, "/s"),
-            f"{case.text('generation_output_tokens_per_s', 't/s')} in all",
+            case.text(THROUGHPUT),
+            f"{case.text('generation_output_tokens_per_s')} in all",
         )
 
 
@@ -185,10 +185,10 @@ def _energy_row(case: MeasuredCase) -> Iterator[Row]:
             f"of {len(run.together.neighbours) + 1} models at once ({energy.sensor})",
         )
         return
-    value = case.text(ENERGY, "mJ")
+    value = case.text(ENERGY)
     if run.generation and case.values(TOKEN_ENERGY):
         value = case.text(TOKEN_ENERGY, "J/token", per=1000)
-    net = f"{case.middle('energy_net_mj', 'mJ')} above idle" if case.values("energy_net_mj") else ""
+    net = f"{case.middle('energy_net_mj')} above idle" if case.values("energy_net_mj") else ""
     power = f"{plain_digits(energy.mean_power_w, 3)} W" if run.steady else ""
     origin = f"{energy.sensor}{'' if provenance == 'measured' else f', {provenance}'}"
     details = ", ".join(filter(None, (net, power)))

@@ -29,7 +29,6 @@ from edgemeter.agent.verdict.judge import counted
 from edgemeter.agent.verdict.siblings import judged_together
 
 DECODING = "generation_decode_tokens_per_s"
-UNITS = {LATENCY: "ms", THROUGHPUT: "/s", DECODING: "t/s", MISSED: "missed"}
 
 
 @dataclass(frozen=True)
@@ -121,17 +120,21 @@ class MeasuredCase:
         values = [entry.value(run) or 0.0 for run in self.counted]
         return entry.shows_scatter(values, take_a_minute=all(map(takes_a_minute, self.counted)))
 
-    def middle(self, name: str, unit: str = "") -> str:
+    def middle(self, name: str) -> str:
         """Return the mean of a figure over the runs without its interval; "-" without a value."""
         values = self.values(name)
-        return f"{significant(middle_of(values))} {unit}".rstrip() if values else ABSENT
+        if not values:
+            return ABSENT
+        return f"{significant(middle_of(values))} {figure(name).unit}".rstrip()
 
-    def text(self, name: str, unit: str = "", per: float = 1.0) -> str:
+    def text(self, name: str, unit: str | None = None, per: float = 1.0) -> str:
         """Return a figure as `140 ms ± 4%`, which is its mean over the runs with its interval.
 
-        It is "-" without a value.
+        It is "-" without a value. `unit` replaces the figure's own, `per` of which are one; "" is
+        for a table, whose heading has it.
         """
         entry, values = figure(name), self.values(name)
+        unit = entry.unit if unit is None else unit
         if not values:
             return ABSENT
         if entry.is_share:
@@ -140,15 +143,13 @@ class MeasuredCase:
             return f"{entry.table_text(evidence.middle)} {unit}".rstrip() + (
                 f" (95% {entry.range_text(*bounds)})" if bounds else ""
             )
-        interval, value = (
-            self.interval(name),
-            f"{significant(middle_of(values) / per)} {unit}".rstrip(),
-        )
+        value = f"{significant(middle_of(values) / per)} {unit}".rstrip()
+        interval = self.interval(name)
         return with_interval(value, *(end / per for end in interval)) if interval else value
 
     @property
     def summary(self) -> str:
-        speed = self.text(self.first_figure, UNITS[self.first_figure])
+        speed = self.text(self.first_figure, "missed" if self.first_figure == MISSED else None)
         return ", ".join(
             text for text in (speed, self.accuracy_text(), self.state) if text != ABSENT
         )
