@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.replay_case import write_replay
 from tests.fixtures.settable_board import SettableBoard
 
@@ -103,9 +104,9 @@ def test_a_signal_puts_the_board_back_and_keeps_what_was_measured(board, number)
         board, 'governor = ["powersave", "performance"]', "--repeats", "1", "--seconds", "5"
     ) as process:
         lines = iter(process.stderr.readline, "")
-        # The first case has ended, and the second has begun.
+        # The first case has ended; the board has its own settings until the second begins.
         assert any(line.startswith("[1/2] ") for line in lines)
-        assert board.settings() != before
+        assert wait_until(lambda: board.settings() != before)
         process.send_signal(number)
         out, _ = process.communicate()
     assert "1 run, " in out
