@@ -32,7 +32,7 @@ OF_THE_AGENT = {
         "bundle.archive", "bundle.signature", "bundle.write", "cli.bundle", "cli.run_output",
         # `edgemeter compare` measures models in turn.
         "cli.case_options", "cli.session", "cli.session_options", "measuring.elsewhere",
-        "measuring.measuring", "measuring.settings", "measuring.suites",
+        "measuring.measure_suite", "measuring.settings", "measuring.suites",
         "session.checks", "session.run_plan", "session.session",
         "delivery.outbox_file",
         "ledger.chunks", "ledger.ledger", "ledger.ledger_file", "ledger.presence",
@@ -90,7 +90,7 @@ BUILDS = {
 BESIDE_A_RUN = tuple(
     f"edgemeter.agent.{name}"
     for name in (
-        "measuring.measuring",
+        "measuring.measure_suite",
         "cli.run_output",
         "session.session",
         "runtimes.replay",

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgemeter.agent.base.cli.notes import warn
 from edgemeter.agent.base.cli.options import PATH, format_option
-from edgemeter.agent.base.cli.progress import warn
 from edgemeter.agent.base.cli.tables import Format, console_for, print_data
 from edgemeter.agent.base.errors import FAILED
 from edgemeter.agent.base.number_text import ABSENT

@@ -269,6 +269,6 @@ def publish(**options: Any) -> None:
 
     Example: edgemeter agent publish --broker broker.example
     """
-    from edgemeter.agent.measuring.measuring import publish_outbox
+    from edgemeter.agent.measuring.measure_suite import publish_outbox
 
     click.echo(publish_outbox(session_settings(options)), err=True)

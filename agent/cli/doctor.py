@@ -6,8 +6,8 @@ from typing import Any
 import click
 
 from edgemeter.agent.base import config
+from edgemeter.agent.base.cli.notes import note
 from edgemeter.agent.base.cli.options import config_option, format_option
-from edgemeter.agent.base.cli.progress import note
 from edgemeter.agent.base.cli.tables import Format, console_for, print_data
 from edgemeter.agent.base.errors import FAILED
 

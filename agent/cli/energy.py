@@ -15,6 +15,7 @@ import click
 
 from edgemeter.agent.base import interrupts
 from edgemeter.agent.base.cli.command_group import ModalCommand
+from edgemeter.agent.base.cli.notes import note
 from edgemeter.agent.base.cli.options import (
     PATH,
     config_option,
@@ -22,7 +23,6 @@ from edgemeter.agent.base.cli.options import (
     quiet_option,
     save_option,
 )
-from edgemeter.agent.base.cli.progress import note
 from edgemeter.agent.base.cli.tables import Format, print_data
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.cli.session import session_document, session_progress

@@ -7,6 +7,7 @@ import click
 
 from edgemeter.agent.base.cli.command_group import LongCommand
 from edgemeter.agent.base.cli.completion import completes
+from edgemeter.agent.base.cli.notes import is_quiet, note, warn
 from edgemeter.agent.base.cli.options import (
     PATH,
     format_option,
@@ -14,7 +15,6 @@ from edgemeter.agent.base.cli.options import (
     quiet_option,
     save_option,
 )
-from edgemeter.agent.base.cli.progress import is_quiet, note, warn
 from edgemeter.agent.base.cli.tables import console_for, print_data
 from edgemeter.agent.base.model_names import model_names
 from edgemeter.agent.cli.case_options import CASE_OPTIONS, case_options, case_settings
@@ -103,7 +103,7 @@ def run(sources: tuple[Path, ...], **options: Any) -> None:
         outcome = measure_on_boards(*written_suite(suite, sources, settings), session, note)
     else:
         with session_progress() as on_event:
-            from edgemeter.agent.measuring.measuring import measure_suite
+            from edgemeter.agent.measuring.measure_suite import measure_suite
 
             outcome = measure_suite(cases, session, on_event, notes.append)
     document = session_document(outcome)

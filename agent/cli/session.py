@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from edgemeter.agent.base.cli.progress import is_quiet, passing_note
+from edgemeter.agent.base.cli.notes import is_quiet, passing_note
 from edgemeter.agent.base.errors import FAILED, EdgemeterError, TransientError, UnavailableError
 
 if TYPE_CHECKING:
-    from edgemeter.agent.measuring.measuring import SessionOutcome
+    from edgemeter.agent.measuring.measure_suite import SessionOutcome
     from edgemeter.agent.session.session import OnEvent
 
 
@@ -31,7 +31,7 @@ def session_progress() -> Iterator["OnEvent"]:
         return
     with passing_note("checking models, data and sensors ..."):
         # Imports take long on a small board.
-        from edgemeter.agent.measuring.progress import SessionProgress
+        from edgemeter.agent.measuring.session_progress import SessionProgress
 
     with SessionProgress() as progress:
         yield progress

@@ -61,7 +61,7 @@ class OrderContext:
 
 # The function that carries out each kind of work, given the context and the work.
 WORK_FUNCTIONS: Mapping[type, str] = {
-    Measure: "edgemeter.agent.jobs.measuring:measure",
+    Measure: "edgemeter.agent.jobs.measure_order:measure",
     Doctor: "edgemeter.agent.jobs.carry_out:doctor",
     Logs: "edgemeter.agent.jobs.carry_out:logs",
 }

@@ -18,7 +18,7 @@ from edgemeter.agent.base.number_text import count, duration
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.suite import PATHS, SuiteFile, expand, set_keys
 from edgemeter.agent.ledger.own_runs import open_own_runs
-from edgemeter.agent.measuring.measuring import RecordKeeping, SessionOutcome
+from edgemeter.agent.measuring.measure_suite import RecordKeeping, SessionOutcome
 from edgemeter.agent.measuring.settings import SessionSettings
 from edgemeter.agent.measuring.suites import is_suite_file, written_suite
 from edgemeter.agent.session.run_plan import longest_s

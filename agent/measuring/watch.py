@@ -11,7 +11,7 @@ import msgspec
 from edgemeter.agent.base import interrupts
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.contract.case_settings import Settings
-from edgemeter.agent.measuring.measuring import SessionOutcome, measure_suite
+from edgemeter.agent.measuring.measure_suite import SessionOutcome, measure_suite
 from edgemeter.agent.measuring.settings import DELIVERY_TIMEOUT_S, SessionSettings
 from edgemeter.agent.measuring.suites import suite_of
 from edgemeter.agent.session.session import OnEvent

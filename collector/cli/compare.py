@@ -11,6 +11,7 @@ import msgspec
 from click.core import ParameterSource
 
 from edgemeter.agent.base.cli.command_group import LongCommand
+from edgemeter.agent.base.cli.notes import note, passing_note
 from edgemeter.agent.base.cli.options import (
     format_option,
     matters_option,
@@ -18,7 +19,6 @@ from edgemeter.agent.base.cli.options import (
     quiet_option,
     save_option,
 )
-from edgemeter.agent.base.cli.progress import note, passing_note
 from edgemeter.agent.base.cli.tables import Format
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import FAILED

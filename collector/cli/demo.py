@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import structs
 
+from edgemeter.agent.base.cli.notes import note, warn
 from edgemeter.agent.base.cli.options import PATH, format_option, quiet_option
-from edgemeter.agent.base.cli.progress import note, warn
 from edgemeter.agent.base.cli.tables import Format, console_for, print_data
 from edgemeter.agent.base.durable_file import check_writable
 from edgemeter.agent.base.errors import UnavailableError

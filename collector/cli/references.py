@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from edgemeter.agent.base.cli.command_group import DefaultGroup
+from edgemeter.agent.base.cli.notes import warn
 from edgemeter.agent.base.cli.options import PATH, format_option
-from edgemeter.agent.base.cli.progress import warn
 from edgemeter.agent.base.cli.tables import Format, console_for, print_data
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.ledger.ledger import default_path

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from edgemeter.agent.base import number_text
+from edgemeter.agent.base.cli.notes import note, progress_bar
 from edgemeter.agent.base.cli.options import PATH, config_option
-from edgemeter.agent.base.cli.progress import note, progress_bar
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, os_error_as
 from edgemeter.agent.base.plugins import require_extra
 from edgemeter.agent.base.progress import Tell

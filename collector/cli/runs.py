@@ -10,8 +10,8 @@ import msgspec
 
 from edgemeter.agent.base import config as settings
 from edgemeter.agent.base.cli.command_group import DefaultGroup
+from edgemeter.agent.base.cli.notes import note
 from edgemeter.agent.base.cli.options import format_option
-from edgemeter.agent.base.cli.progress import note
 from edgemeter.agent.base.cli.tables import Format, console_for, print_data, print_table
 from edgemeter.agent.base.number_text import ABSENT, count, plain_digits, short_id, stamp
 from edgemeter.agent.base.suggestions import near

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from edgemeter.agent.base.cli.notes import progress_bar, warn
 from edgemeter.agent.base.cli.options import added
-from edgemeter.agent.base.cli.progress import progress_bar, warn
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.postgres_address import is_postgres
 from edgemeter.agent.contract.figures import Figure

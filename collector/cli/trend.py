@@ -14,8 +14,8 @@ import click
 import msgspec
 
 from edgemeter.agent.base.cli.command_group import CommandGroup, Sections
+from edgemeter.agent.base.cli.notes import progress_bar
 from edgemeter.agent.base.cli.options import format_option
-from edgemeter.agent.base.cli.progress import progress_bar
 from edgemeter.agent.base.cli.tables import Format, console_for, print_data
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY

@@ -14,7 +14,7 @@ from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case, Suite, expand
 from edgemeter.agent.measuring import elsewhere
-from edgemeter.agent.measuring.measuring import SessionOutcome, ignore, measure_suite
+from edgemeter.agent.measuring.measure_suite import SessionOutcome, ignore, measure_suite
 from edgemeter.agent.measuring.settings import SessionSettings
 from edgemeter.agent.measuring.suites import is_model, is_suite_file, single_case
 from edgemeter.agent.session import checks

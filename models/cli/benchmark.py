@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from edgemeter.agent.base.cli.notes import note, warn
 from edgemeter.agent.base.cli.options import (
     PATH,
     config_option,
@@ -20,7 +21,6 @@ from edgemeter.agent.base.cli.options import (
     save_option,
     trusted_option,
 )
-from edgemeter.agent.base.cli.progress import note, warn
 from edgemeter.agent.base.cli.tables import Format
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.cli.case_options import (

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from edgemeter.agent.base import interrupts
-from edgemeter.agent.base.cli.progress import warn
+from edgemeter.agent.base.cli.notes import warn
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.sandbox.bubblewrap import (
     SandboxGrant,

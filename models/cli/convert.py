@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from edgemeter.agent.base.cli.notes import note
 from edgemeter.agent.base.cli.options import PATH, format_option, trusted_option
-from edgemeter.agent.base.cli.progress import note
 from edgemeter.agent.base.cli.tables import Format, console_for, print_data
 from edgemeter.agent.base.errors import FAILED
 
@@ -85,7 +85,7 @@ def convert(
     """
     if annotations is not None and images is None:
         raise click.UsageError("--annotations needs --data, the folder of the annotated images")
-    from edgemeter.agent.base.cli.progress import progress_bar
+    from edgemeter.agent.base.cli.notes import progress_bar
     from edgemeter.agent.base.plugins import require_extra
     from edgemeter.agent.contract.model_formats import FORMATS
     from edgemeter.agent.datasets.dataset import open_folder

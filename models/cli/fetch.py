@@ -10,8 +10,8 @@ import click
 
 from edgemeter.agent.base.cli.command_group import DefaultGroup
 from edgemeter.agent.base.cli.completion import completes
+from edgemeter.agent.base.cli.notes import note, progress_bar
 from edgemeter.agent.base.cli.options import format_option
-from edgemeter.agent.base.cli.progress import note, progress_bar
 from edgemeter.agent.base.cli.tables import Format, print_data, print_table
 from edgemeter.agent.base.errors import FAILED, ConfigError, EdgemeterError, os_error_as
 from edgemeter.agent.base.model_names import model_names

@@ -18,8 +18,8 @@ from typing import Any, NoReturn
 import click
 import msgspec
 
+from edgemeter.agent.base.cli.notes import passing_note
 from edgemeter.agent.base.cli.options import FiniteRange, added, format_option
-from edgemeter.agent.base.cli.progress import passing_note
 from edgemeter.agent.base.cli.tables import Format, console_for, print_data
 from edgemeter.agent.base.console import Console, Table, Text
 from edgemeter.agent.base.errors import DONE, FAILED, ConfigError

@@ -12,7 +12,7 @@ from edgemeter.agent.base.mqtt_session import Message
 HANDLERS: Mapping[str, str] = {
     "access": "edgemeter.provisioning.identity.enforcement:AccessHandler",
     "jobs": "edgemeter.provisioning.jobs.job_handler:JobHandler",
-    "progress": "edgemeter.provisioning.jobs.progress:JobProgressHandler",
+    "progress": "edgemeter.provisioning.jobs.job_progress:JobProgressHandler",
     "content": "edgemeter.provisioning.serve.content_store:ContentCollector",
     "health": "edgemeter.provisioning.health.health_handler:FleetHealthHandler",
     "status": "edgemeter.provisioning.health.server_status:StatusHandler",

@@ -26,9 +26,9 @@ from edgemeter.agent.engine.function_subject import FunctionCall
 from edgemeter.agent.ledger.own_runs import saving
 from edgemeter.agent.measuring import function_run
 from edgemeter.agent.measuring.case_text import block_lines, block_rows, heading
+from edgemeter.agent.measuring.measure_suite import SessionOutcome, ignore, measure_suite
 from edgemeter.agent.measuring.measured_case import MeasuredCase
-from edgemeter.agent.measuring.measuring import SessionOutcome, ignore, measure_suite
-from edgemeter.agent.measuring.progress import SessionProgress
+from edgemeter.agent.measuring.session_progress import SessionProgress
 from edgemeter.agent.measuring.settings import SessionSettings
 from edgemeter.agent.measuring.suites import suite_of
 from edgemeter.agent.session.session import OnEvent

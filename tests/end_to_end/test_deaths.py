@@ -106,10 +106,10 @@ class Mains(PowerSensor):
 # shows short phases too.
 HURRIED = """
 from edgemeter.agent.engine import isolation
-from edgemeter.agent.measuring import progress
+from edgemeter.agent.measuring import session_progress
 from edgemeter.agent.session.quiet import QuietMoment
 isolation.OVERTIME_S = 8.0
-progress.DRAWN_S = 0.05
+session_progress.DRAWN_S = 0.05
 QuietMoment.wait = lambda *_: None
 """
 COMMAND = f"{HURRIED}\nfrom edgemeter.agent.cli.main import main\nmain()"

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, get_args
 
 import click
 
-from edgemeter.agent.base.cli.progress import QUIET
+from edgemeter.agent.base.cli.notes import QUIET
 from edgemeter.agent.base.cli.tables import Format
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from edgemeter.agent.base.cli.progress import passing_note
+from edgemeter.agent.base.cli.notes import passing_note
 from edgemeter.agent.base.errors import ConfigError
 
 

@@ -18,8 +18,8 @@ from edgemeter.agent.contract.record_figures import ColdStart, Windows
 from edgemeter.agent.contract.record_generation import GenerationEnergy
 from edgemeter.agent.contract.suite import SuiteFile, expand
 from edgemeter.agent.measuring.case_text import resolution
+from edgemeter.agent.measuring.measure_suite import SessionOutcome
 from edgemeter.agent.measuring.measured_case import cases_of
-from edgemeter.agent.measuring.measuring import SessionOutcome
 from edgemeter.agent.session.run_energy import generation_energy
 from tests.fixtures.camera_hour import camera_hour
 from tests.fixtures.record_factory import (

@@ -10,7 +10,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract.orders import Data
-from edgemeter.agent.jobs import measuring, unpacking
+from edgemeter.agent.jobs import measure_order, unpacking
 from edgemeter.agent.jobs.content import CONTENT_FOLDER, DeviceContent
 from edgemeter.provisioning.jobs import packing
 from tests.fixtures.small_disk import small_disk
@@ -40,13 +40,13 @@ def test_it_is_unpacked_once_and_takes_the_place_of_its_archive(archive, tmp_pat
     """A second job finds it unpacked, and the fetching process takes it as present."""
     size_bytes = archive.stat().st_size
     assert DeviceContent(tmp_path, 10_000).is_here(content(size_bytes))
-    data = measuring.open_data(archive)
+    data = measure_order.open_data(archive)
     assert sorted(path.name for path in data.images.iterdir()) == ["a.jpg", "b.jpg"]
     assert data.annotations is None
     assert names(tmp_path) == [".data"]
     assert DeviceContent(tmp_path, 10_000).is_here(content(size_bytes))
     inode = (data.images / "a.jpg").stat().st_ino
-    assert measuring.open_data(archive) == data
+    assert measure_order.open_data(archive) == data
     assert (data.images / "a.jpg").stat().st_ino == inode
 
 
@@ -66,11 +66,11 @@ def test_a_power_cut_leaves_nothing_that_passes_for_whole(archive, tmp_path, mon
 
     monkeypatch.setattr(unpacking, "_take_out", cut)
     if (child := os.fork()) == 0:
-        measuring.open_data(archive)
+        measure_order.open_data(archive)
     os.waitpid(child, 0)
     assert names(tmp_path) == ["", ".data.part"]
     monkeypatch.undo()
-    assert len(list(measuring.open_data(archive).images.iterdir())) == 2
+    assert len(list(measure_order.open_data(archive).images.iterdir())) == 2
     assert names(tmp_path) == [".data"]
 
 
@@ -79,12 +79,12 @@ def test_what_cannot_be_unpacked_leaves_nothing(archive, tmp_path):
     archive.write_bytes(b"no archive")
     for _ in range(2):
         with pytest.raises(ConfigError, match="cannot be read"):
-            measuring.open_data(archive)
+            measure_order.open_data(archive)
     (tmp_path / "t.json").write_bytes(b"{}")
     with archive.open("wb") as file:
         packing.write_archive({"annotations/t.json": tmp_path / "t.json"}, file)
     with pytest.raises(ConfigError, match="0 folders"):
-        measuring.open_data(archive)
+        measure_order.open_data(archive)
     assert names(tmp_path) == [""]
 
 
@@ -98,13 +98,13 @@ def test_a_card_that_is_full_half_way_keeps_the_archive_and_nothing_half(
         card_archive.write_bytes(archive.read_bytes())
         (card / "ballast").write_bytes(b"x" * (shutil.disk_usage(card).free - 4096))
         with pytest.raises(UnavailableError, match="no space"):
-            measuring.open_data(card_archive)
+            measure_order.open_data(card_archive)
         monkeypatch.setattr(unpacking, "_must_fit", lambda *_given: None)
         with pytest.raises(UnavailableError, match="No space left"):
-            measuring.open_data(card_archive)
+            measure_order.open_data(card_archive)
         assert {path.name for path in card.iterdir()} == {SHA256, "ballast"}
         (card / "ballast").unlink()
-        assert len(list(measuring.open_data(card_archive).images.iterdir())) == 2
+        assert len(list(measure_order.open_data(card_archive).images.iterdir())) == 2
 
 
 def test_it_is_cleaned_by_the_same_limit(archive, tmp_path):
@@ -112,7 +112,7 @@ def test_it_is_cleaned_by_the_same_limit(archive, tmp_path):
 
     It is never removed while an order names it.
     """
-    measuring.open_data(archive)
+    measure_order.open_data(archive)
     store = DeviceContent(tmp_path, 1000)
     ordered = content(700, "e" * 64)
     store.make_room(ordered, {SHA256})
@@ -127,7 +127,7 @@ def test_it_is_cleaned_by_the_same_limit(archive, tmp_path):
 def test_what_a_cut_left_while_it_was_removed_goes_too(archive, tmp_path):
     """A partly removed data set has a different name, by which it is found."""
     part = tmp_path / CONTENT_FOLDER / f"{SHA256}.data.part"
-    measuring.open_data(archive)
+    measure_order.open_data(archive)
     archive.with_name(f"{SHA256}.data").rename(part)
     store = DeviceContent(tmp_path, 1000)
     assert not store.is_here(content(1))

@@ -4,7 +4,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import order_suite
-from edgemeter.agent.jobs import measuring
+from edgemeter.agent.jobs import measure_order
 from tests.fixtures.rows import table_row
 
 
@@ -15,7 +15,7 @@ def expanded(folder, keys, name="m.gguf"):
     links = folder / "links"
     links.mkdir()
     suite = order_suite.read(f'name = "o"\n[[case]]\nmodel = "{name}"\n{keys}\n'.encode())
-    return measuring.expand_order(suite, {name: models / name}, links).cases
+    return measure_order.expand_order(suite, {name: models / name}, links).cases
 
 
 def test_an_order_may_sweep_the_lengths_of_a_language_model(tmp_path):
@@ -73,7 +73,7 @@ def test_an_order_may_bring_no_code(tmp_path):
                 match=r"refused: (a factory or plug-in|case 1: Expected `str` matching)",
             ),
         ):
-            measuring.expand_order(order_suite.read(document), {}, tmp_path)
+            measure_order.expand_order(order_suite.read(document), {}, tmp_path)
 
 
 def test_a_wrong_key_names_its_case():

@@ -4,7 +4,7 @@ from contextlib import nullcontext
 
 from edgemeter.agent.base.errors import TransientError
 from edgemeter.agent.measuring import watch
-from edgemeter.agent.measuring.measuring import SessionOutcome, ignore
+from edgemeter.agent.measuring.measure_suite import SessionOutcome, ignore
 from edgemeter.agent.measuring.settings import SessionSettings
 from tests.fixtures.replay_case import replay_case
 

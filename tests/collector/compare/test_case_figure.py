@@ -35,7 +35,7 @@ def test_run_and_compare_show_one_interval(values_ms, disturbed):
     )
     (measured,), (summary,) = cases_of(runs), summarised(runs)
     for name in ("latency_p50_ms", THROUGHPUT, "energy_gross_mj", "memory_peak_mb"):
-        assert measured.text(name) == figure_text(figure(name), summary.figures[name])
+        assert measured.text(name, "") == figure_text(figure(name), summary.figures[name])
     assert (measured.state, len(measured.counted)) == (summary.verdict, len(summary.verdicts))
 
 

@@ -13,7 +13,7 @@ from edgemeter.agent.base.errors import ConfigError, MeasurementError, Unavailab
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.contract.record_conditions import DatasetInfo, Verdict, Violation
 from edgemeter.agent.measuring import elsewhere
-from edgemeter.agent.measuring.measuring import SessionOutcome
+from edgemeter.agent.measuring.measure_suite import SessionOutcome
 from edgemeter.agent.measuring.settings import SessionSettings
 from edgemeter.agent.measuring.suites import is_model
 from edgemeter.collector.compare.measured_sides import measure_sides

@@ -16,7 +16,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import data_archive
 from edgemeter.agent.contract.case_settings import Settings
 from edgemeter.agent.datasets import dataset
-from edgemeter.agent.jobs import measuring
+from edgemeter.agent.jobs import measure_order
 from edgemeter.provisioning.jobs import packing
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.serve.content_store import ContentStore
@@ -127,7 +127,7 @@ def test_a_device_opens_the_same_data_set(store, tmp_path):
                 path = folder / f"device-{subset}" / content.sha256
                 path.parent.mkdir()
                 path.write_bytes(store.path(content.sha256).read_bytes())
-                received = measuring.open_data(path)
+                received = measure_order.open_data(path)
                 opened = dataset.open_folder(received.images, received.annotations, subset, 7)
                 assert identity(opened, received.images) == identity(expected, source)
 

@@ -7,7 +7,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_card, order_suite
 from edgemeter.agent.contract.suite import read_file
-from edgemeter.agent.jobs import measuring
+from edgemeter.agent.jobs import measure_order
 from edgemeter.provisioning.jobs import packing
 from tests.fixtures.rows import table_row
 
@@ -43,7 +43,7 @@ def unpacked(work, store, folder, data=None):
     folder.mkdir()
     document = store.path(work.suite.sha256).read_bytes()
     models = {model.name: store.path(model.sha256) for model in work.models}
-    return measuring.expand_order(order_suite.read(document), models, folder, data)
+    return measure_order.expand_order(order_suite.read(document), models, folder, data)
 
 
 def test_a_device_measures_the_same_cases(store, tmp_path):

@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 
 from edgemeter.agent.contract.orders import FINAL, Order
+from edgemeter.provisioning.jobs.job_progress import JobProgressHandler
 from edgemeter.provisioning.jobs.job_view import wait_reasons
-from edgemeter.provisioning.jobs.progress import JobProgressHandler
 from edgemeter.provisioning.jobs.waves import change_job, in_waves, next_step
 from edgemeter.provisioning.registry import jobs
 from edgemeter.provisioning.registry.jobs import Job, NewJob, Target

@@ -9,7 +9,7 @@ from edgemeter.agent.base import errors
 from edgemeter.agent.contract.health import Health
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.jobs import job_view
-from edgemeter.provisioning.jobs.progress import JobProgressHandler
+from edgemeter.provisioning.jobs.job_progress import JobProgressHandler
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry import jobs as kept
 from edgemeter.provisioning.registry.devices import Device

@@ -10,7 +10,7 @@ import pytest
 from edgemeter.agent.base.console import Console
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.engine.job import Phase, RunProgress
-from edgemeter.agent.measuring.progress import SessionProgress
+from edgemeter.agent.measuring.session_progress import SessionProgress
 from edgemeter.agent.session.session import RunBegins, RunEnds
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.run_jobs import one_case

@@ -10,7 +10,7 @@ from edgemeter.agent.base import interrupts
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.cli.session import write_document
 from edgemeter.agent.contract.case_settings import Settings
-from edgemeter.agent.measuring.measuring import RecordKeeping
+from edgemeter.agent.measuring.measure_suite import RecordKeeping
 from edgemeter.agent.measuring.suites import suite_of
 from tests.fixtures.command import edgemeter
 from tests.fixtures.played_session import play, run_of

@@ -1,8 +1,8 @@
 """Facts about the progress of jobs that the fleet's service publishes for the page."""
 
 from edgemeter.agent.contract.messages import LARGEST_REPORT_BYTES, decode_job_progress
-from edgemeter.provisioning.jobs import progress
-from edgemeter.provisioning.jobs.progress import JobProgressHandler
+from edgemeter.provisioning.jobs import job_progress
+from edgemeter.provisioning.jobs.job_progress import JobProgressHandler
 from tests.fixtures.job_bench import Bench, S
 
 
@@ -87,5 +87,5 @@ def test_a_job_on_many_devices_is_a_message_that_a_collector_takes(bench):
             "UPDATE executions SET state = 'failed', ended_ns = 1, reason = ?", ("\u2603" * 2000,)
         )
     report = bench.published(0.0)[0][job]
-    assert (report.failed, len(report.executions)) == (60, progress.MOST_EXECUTIONS)
+    assert (report.failed, len(report.executions)) == (60, job_progress.MOST_EXECUTIONS)
     assert max(map(len, bench.retained.values())) < LARGEST_REPORT_BYTES
