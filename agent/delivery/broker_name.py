@@ -21,7 +21,7 @@ from typing import Literal
 from edgemeter.agent.base.file_lock import DeviceLock
 from edgemeter.agent.base.mqtt_session import SHORT_LIFE_S, SHORT_LIVES, TAKEN_OVER
 from edgemeter.agent.contract.messages import DeviceState
-from edgemeter.agent.delivery.sender import retry_spread
+from edgemeter.agent.delivery.send_window import retry_spread
 
 NameState = Literal["own", "beside", "displaced"]
 

@@ -33,13 +33,13 @@ from edgemeter.agent.delivery.broker_name import BrokerName
 from edgemeter.agent.delivery.message_limit import MessageLimit
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.outbox_file import TOO_LARGE_REMEDY
-from edgemeter.agent.delivery.sender import (
+from edgemeter.agent.delivery.send_window import (
     FIRST_TIMEOUT_S,
     WINDOW_BYTES,
     WINDOW_RECORDS,
-    Sender,
     SendWindow,
 )
+from edgemeter.agent.delivery.sender import Sender
 from edgemeter.agent.delivery.stamps import Stamping
 
 logger = logging.getLogger(__name__)

@@ -87,8 +87,14 @@ def run(model: Path, home: Path, *options: str) -> dict:
 
 def busiest_of(record: dict) -> str:
     """Return the process that `busy-machine` names; empty if the run did not violate the rule."""
-    violations = record["verdict"]["violations"]
-    return next((shown["subject"] for shown in violations if shown["rule"] == "busy-machine"), "")
+    return next(
+        (
+            violation["subject"]
+            for violation in record["verdict"]["violations"]
+            if violation["rule"] == "busy-machine"
+        ),
+        "",
+    )
 
 
 def test_busy_processes_make_a_run_disturbed_and_are_named(replay, tmp_path):
