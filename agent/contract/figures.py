@@ -95,6 +95,7 @@ class Figure:
 
     path: its field in the record; if `of` computes it from the fields `reads`, its name.
     title: the heading of its column.
+    spoken: its name in a sentence, if that is not the title.
     rank: a narrow terminal drops columns with the highest rank first; 0 is never dropped.
     low, high, u: the fields of its 95% bounds, or of its expanded uncertainty.
     is_rare: a tail or missed frames, which have an interval only if each run takes a minute.
@@ -119,6 +120,7 @@ class Figure:
     is_truth: bool = False
     rank: int = 4
     is_rare: bool = False
+    spoken: str = ""
     why_absent: str = "not recorded"
     shown: Callable[[float | None], str] = significant
 
@@ -299,7 +301,7 @@ def _token_energy(path: str, title: str, views: FigureView = JUDGED, rank: int =
 FIGURES: tuple[Figure, ...] = (
     Figure(
         "latency.p50_ms", "p50", "ms", "latency", "lower", RUN | TABLE | JUDGED | LIST | CHART,
-        trend=TrendRule(is_default=True), rank=0, why_absent=TOO_FEW_QUERIES,
+        trend=TrendRule(is_default=True), rank=0, spoken="latency", why_absent=TOO_FEW_QUERIES,
     ),
     Figure(
         "latency.p90_ms", "p90", "ms", "latency", "lower", RUN | TABLE | JUDGED | LIST | CHART,
@@ -318,7 +320,7 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "steady.missed_ratio", "missed", "", "latency", "lower",
         RUN | TABLE | JUDGED | LIST | CHART, trend=TrendRule("points", 0.5, is_default=True),
-        rank=0, is_rare=True, why_absent=NO_FRAMES, shown=share,
+        rank=0, is_rare=True, spoken="missed frames", why_absent=NO_FRAMES, shown=share,
     ),
     Figure(
         "steady.jitter.p90_ms", "jitter", "ms", "latency", "lower", RUN | JUDGED, rank=3,

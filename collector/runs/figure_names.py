@@ -5,28 +5,13 @@ from collections.abc import Iterable, Mapping
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import METRICS
 from edgemeter.agent.base.suggestions import near
-from edgemeter.agent.contract.figures import (
-    ENERGY,
-    FIGURES,
-    LATENCY,
-    MISSED,
-    THROUGHPUT,
-    TOKEN_ENERGY,
-    Figure,
-    FigureView,
-    in_view,
-)
+from edgemeter.agent.contract.figures import FIGURES, Figure, FigureView, in_view
 
 # The figures that comparisons judge, and that limits and choices may name: by their ratio, shares
 # and accuracies by their difference.
 JUDGED: Mapping[str, Figure] = {entry.name: entry for entry in in_view(FigureView.JUDGED)}
 # The syntax of limits.
 EXAMPLE = "p99<=33ms, ap>=.74, energy<=60mJ, memory<=500MB, board=Raspberry Pi 5"
-# Names of figures in a sentence; others use their titles.
-SPOKEN = {
-    LATENCY: "latency", THROUGHPUT: "throughput", ENERGY: "energy", MISSED: "missed frames",
-    TOKEN_ENERGY: "energy per token",
-}  # fmt: skip
 # Suffixes that are units; parts of a name come before them.
 _UNIT_ENDS = ("_per_s", "_ms", "_s", "_mj", "_mb", "_w", "_c", "_ratio")
 
@@ -38,7 +23,7 @@ def with_part(name: str, part: str) -> str:
 
 
 def figure_called(text: str, among: Iterable[Figure] | None = None) -> Figure:
-    """Return the figure of that name, with or without the unit, its title or a word of `SPOKEN`.
+    """Return the figure of that name, with or without the unit, or of one of its `figure_words`.
 
     An accuracy also has its metric's title.
 
@@ -46,11 +31,14 @@ def figure_called(text: str, among: Iterable[Figure] | None = None) -> Figure:
         ConfigError: none of `among` (all, if None) has that name.
     """
     figures = FIGURES if among is None else tuple(among)
-    called = {_plain(SPOKEN[entry.name]): entry for entry in figures if entry.name in SPOKEN}
-    called |= {
+    called = {
         _plain(name): entry
         for entry in figures
-        for name in (with_part(entry.name, "\0").partition("\0")[0], entry.title, entry.name)
+        for name in (
+            with_part(entry.name, "\0").partition("\0")[0],
+            entry.name,
+            *figure_words([entry]),
+        )
     }
     if metric_called(text):
         called |= {_plain(text): entry for entry in figures if entry.group == "accuracy"}
@@ -60,9 +48,10 @@ def figure_called(text: str, among: Iterable[Figure] | None = None) -> Figure:
 
 
 def figure_words(figures: Iterable[Figure]) -> list[str]:
+    """Return the titles of the figures, and their names in a sentence."""
     return list(
         dict.fromkeys(
-            word for entry in figures for word in (entry.title, SPOKEN.get(entry.name, entry.title))
+            word for entry in figures for word in (entry.title, entry.spoken or entry.title)
         )
     )
 

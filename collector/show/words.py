@@ -26,7 +26,7 @@ from edgemeter.collector.compare.figure_differences import better_of, speed_of, 
 from edgemeter.collector.compare.gate import worst_kept
 from edgemeter.collector.compare.summary import OF_TEXT, CaseSummary
 from edgemeter.collector.runs.cases import apart, grouped
-from edgemeter.collector.runs.figure_names import JUDGED, SPOKEN
+from edgemeter.collector.runs.figure_names import JUDGED
 from edgemeter.collector.runs.relation import load_text
 
 WITHIN = "within the limit"
@@ -156,7 +156,7 @@ def figure_name(name: str, case: CaseSummary) -> str:
     """Return the name of a figure in a sentence: `latency`, `AP`."""
     if name == ACCURACY:
         return metric_name(case.accuracy.metric) if case.accuracy else "accuracy"
-    return SPOKEN.get(name, JUDGED[name].title)
+    return JUDGED[name].spoken or JUDGED[name].title
 
 
 def choice_lines(choice: Choice) -> Iterator[str]:
