@@ -152,6 +152,10 @@ class Figure:
         """The names of the record's fields with its bounds or its uncertainty, if any."""
         return tuple(field_name(path) for path in (self.low, self.high, self.u) if path)
 
+    def text(self, value: float) -> str:
+        """Return a value with the unit: `140 ms`."""
+        return f"{self.shown(value)} {self.unit}".rstrip()
+
     def table_text(self, value: float | None) -> str:
         """Return the text of a value in the table of `edgemeter run`, "-" for None."""
         return share(value) if self.is_share else plain_digits(value)

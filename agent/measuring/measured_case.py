@@ -123,9 +123,7 @@ class MeasuredCase:
     def middle(self, name: str) -> str:
         """Return the mean of a figure over the runs without its interval; "-" without a value."""
         values = self.values(name)
-        if not values:
-            return ABSENT
-        return f"{significant(middle_of(values))} {figure(name).unit}".rstrip()
+        return figure(name).text(middle_of(values)) if values else ABSENT
 
     def text(self, name: str, unit: str | None = None, per: float = 1.0) -> str:
         """Return a figure as `140 ms ± 4%`, which is its mean over the runs with its interval.

@@ -235,10 +235,7 @@ def requirement_value(requirement: Requirement) -> str:
         ends = limit.figure.range_text(requirement.low, requirement.high, limit.value)
         interval = f" ({confidence_text(requirement.confidence)} {ends})" if " to " in ends else ""
     reason = f", {requirement.reason}" if requirement.reason else ""
-    text = (
-        f"{f'{limit.figure.shown(requirement.value)} {limit.figure.unit}'.rstrip()}"
-        f"{interval}{reason}"
-    )
+    text = f"{limit.figure.text(requirement.value)}{interval}{reason}"
     remedy = what_decides(requirement.distance) if requirement.distance else ""
     return f"{text}; {remedy}" if remedy else text
 

@@ -4,7 +4,7 @@ from operator import attrgetter
 
 from edgemeter.agent.base import number_text
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.figures import LATENCY
+from edgemeter.agent.contract.figures import LATENCY, figure
 from edgemeter.agent.contract.messages import ExecutionProgress
 from edgemeter.agent.contract.run_figures import RunFigures
 from edgemeter.collector.web.activity import COUNTS, JobActivity
@@ -115,6 +115,6 @@ _RUN_COLUMNS: list[ViewColumn[RunFigures]] = [
         ViewColumn(name, name.capitalize(), attrgetter(f"subject.key.{name}"), is_text=True)
         for name in ("model", "precision", "runtime")
     ),
-    ViewColumn("latency_p50_ms", "p50 ms", lambda run: run.value(LATENCY)),
+    ViewColumn(LATENCY, figure(LATENCY).heading, lambda run: run.value(LATENCY)),
     ViewColumn("verdict", "Verdict", attrgetter("verdict.state"), is_text=True),
 ]

@@ -11,6 +11,7 @@ from edgemeter.agent.base.documents import Plain, json_document
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import metric_name, metric_words
 from edgemeter.agent.contract.energy_provenance import energy_provenance
+from edgemeter.agent.contract.figures import LATENCY, THROUGHPUT, figure
 from edgemeter.agent.contract.record import RunRecord, Series
 from edgemeter.agent.contract.record_conditions import Condition
 from edgemeter.agent.contract.record_figures import Sustained
@@ -34,7 +35,7 @@ _PAIRS = (
 )
 # A chart has no more points than are visible; the extremes of each stretch are kept.
 POINTS = 1600
-LEVELS = ("p50", "p90", "p99")
+LEVELS = (LATENCY, "latency_p90_ms", "latency_p99_ms")
 # At most this many raw samples are written as plain numbers in one response.
 SAMPLES_OUT = 2_000_000
 Facts = dict[str, str | None]
@@ -57,6 +58,7 @@ def run_view(
         record=record,
         verdict=verdict,
         text_of=text_of,
+        figure=figure,
         time_line=_time_line(record, latencies) if latencies else None,
         distribution=distribution_chart(record, POINTS // 8),
         latency=_latency(record) | (_tokens(record.generation) if record.generation else {}),
@@ -198,15 +200,13 @@ def _bands(record: RunRecord, end_s: float) -> list[dict[str, Plain]]:
 def _latency(record: RunRecord) -> Facts:
     latency = record.latency
     facts: Facts = {}
-    for name in LEVELS:
-        value_ms = getattr(latency, f"{name}_ms")
-        facts[name] = (
-            "too few queries" if value_ms is None else f"{number_text.significant(value_ms)} ms"
-        )
+    for entry in map(figure, LEVELS):
+        value_ms = entry.value(record)
+        facts[entry.title] = "too few queries" if value_ms is None else entry.text(value_ms)
     facts |= {
         "Mean": f"{number_text.significant(latency.mean_ms)} ms",
         "Highest": f"{number_text.significant(latency.max_ms)} ms",
-        "Throughput": f"{number_text.significant(record.throughput_per_s)} /s",
+        "Throughput": figure(THROUGHPUT).text(record.throughput_per_s),
         "Warm-up": (
             f"{number_text.significant(record.warm_up.duration_ms / 1000)} s, "
             f"{'steady' if record.warm_up.steady else 'never steady'}"
