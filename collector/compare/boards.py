@@ -11,15 +11,14 @@ from msgspec.structs import replace as with_fields
 from edgemeter.agent.base.evidence import SESSION_SD, RunValue
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.base.statistics import FEWEST
-from edgemeter.agent.contract.figures import ACCURACY, FIGURES
+from edgemeter.agent.contract.figures import ACCURACY
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.collector.compare.accuracy_and_energy import AccuracySummary
 from edgemeter.collector.compare.case_figure import CaseFigure, figure_of_values
 from edgemeter.collector.compare.comparison import ComparedCase, Comparison
+from edgemeter.collector.compare.figure_differences import better_of
 from edgemeter.collector.compare.summary import ENVIRONMENT, CaseSummary, CaseSurroundings
 from edgemeter.collector.runs.cases import distinct, grouped
-
-_BETTER = {entry.name: entry.better for entry in FIGURES}
 
 
 def fold_boards(comparison: Comparison) -> Comparison:
@@ -50,9 +49,8 @@ def worst_board(row: ComparedCase, name: str) -> ComparedCase | None:
     ]
     if len({value for value, _ in having}) < 2:
         return None
-    accuracy = having[0][1].case.accuracy
-    better = accuracy.better if accuracy and name == ACCURACY else _BETTER.get(name)
-    return (min if better == "higher" else max)(having, key=lambda pair: pair[0])[1]
+    is_higher_better = better_of(name, having[0][1].case) == "higher"
+    return (min if is_higher_better else max)(having, key=lambda pair: pair[0])[1]
 
 
 def over_boards(cases: Sequence[CaseSummary]) -> list[CaseSummary]:

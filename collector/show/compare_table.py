@@ -191,18 +191,9 @@ def _columns(
         yield text("", settings)
     speeds = {speed_of(case) for case in cases}
     for entry in shown_figures(cases):
-        # Calls of a language model have no latency, and their energy is that of a token.
-        is_absent = [case.generates and entry.name in (LATENCY, ENERGY) for case in cases]
-        values_of_cases = [
-            None if absent else figure_in_column(entry, case)
-            for absent, case in zip(is_absent, cases, strict=True)
-        ]
-        values = [
-            writable(words.short_figure_text(entry, figure), console) for figure in values_of_cases
-        ]
-        heading = "mJ" if entry.name == ENERGY else figure_heading(entry, cases)
         heading, *cells = _with_changes(
-            [heading, *values], ["", *(_change(entry.name, row) for row in rows)]
+            figure_cells(entry, cases, console),
+            ["", *(_change(entry.name, row) for row in rows)],
         )
         yield TableColumn(
             heading, cells, "left", rank=0 if entry.name in speeds else 1 + entry.rank
@@ -210,6 +201,21 @@ def _columns(
     yield TableColumn("runs", [str(len(case.verdicts)) for case in cases], rank=3)
     if any(case.disturbed for case in cases):
         yield TableColumn("verdict", [case.verdict for case in cases], "left")
+
+
+def figure_cells(entry: Figure, cases: Sequence[CaseSummary], console: Console) -> list[str]:
+    """Return the heading of a figure's column on a terminal, then its value for each case."""
+    # Calls of a language model have no latency, and their energy is that of a token.
+    figures = [
+        None
+        if case.generates and entry.name in (LATENCY, ENERGY)
+        else figure_in_column(entry, case)
+        for case in cases
+    ]
+    return [
+        entry.unit if entry.name == ENERGY else figure_heading(entry, cases),
+        *(writable(words.short_figure_text(entry, figure), console) for figure in figures),
+    ]
 
 
 def _with_changes(values: Sequence[str], changes: Sequence[str]) -> list[str]:

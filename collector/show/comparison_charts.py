@@ -11,11 +11,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from edgemeter.agent.base import number_text
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.contract.case_identity import CaseKey
-from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY
+from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY, TOO_FEW_QUERIES
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.samples import unpack
 from edgemeter.collector.charts import scatter, specs
@@ -25,7 +24,7 @@ from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import grouped, names_of
 from edgemeter.collector.runs.relation import load_text
 from edgemeter.collector.show.series_style import SeriesStyles
-from edgemeter.collector.show.words import case_names, listed, outcome_of
+from edgemeter.collector.show.words import case_names, listed, outcome_of, work_text
 
 # Devices that are named where something is missing.
 NAMED = 8
@@ -66,7 +65,7 @@ def latency_against_accuracy(
     charts = []
     for rows in _facets(drawn_rows, lambda case: case.key.provenance):
         provenance = rows[0].case.key.provenance
-        title = _facet_title(rows) + ("" if provenance == "measured" else f", {provenance}")
+        title = work_text(rows[0].case) + ("" if provenance == "measured" else f", {provenance}")
         charts.append(_against_accuracy(rows, styles, LATENCY, title, with_boards=with_boards))
     return Charts(
         tuple(charts),
@@ -87,7 +86,7 @@ def energy_against_accuracy(
             rows,
             styles,
             ENERGY,
-            f"{_facet_title(rows)}, {_energy_class(rows[0].case)}",
+            f"{work_text(rows[0].case)}, {_energy_class(rows[0].case)}",
             with_boards=with_boards,
         )
         for rows in _facets([row for row in having if row.case.accuracy], _energy_class)
@@ -167,14 +166,6 @@ def _facets(
         return key.task, key.dataset_sha256, key.scenario, load_text(key), metric, apart(case)
 
     return list(grouped((facet(row.case), row) for row in rows).values())
-
-
-def _facet_title(rows: Sequence[ComparedCase]) -> str:
-    key, dataset, load = rows[0].case.key, rows[0].case.subject.dataset, load_text(rows[0].case.key)
-    return (
-        f"{dataset.name} ({number_text.count(dataset.images, 'image')}), "
-        f"{key.scenario}{f', {load}' if load else ''}"
-    )
 
 
 def _energy_class(case: CaseSummary) -> str:
@@ -269,7 +260,7 @@ def _missing(
     drawn_ids = set(map(id, rows))
     absent = [row.case for row in comparison.rows if id(row) not in drawn_ids]
     devices_by_reason = grouped(
-        (reason(case) or "too few queries for a median", case.key.device) for case in absent
+        (reason(case) or TOO_FEW_QUERIES, case.key.device) for case in absent
     )
     return [
         f"No {word} of {listed(sorted(set(devices)), NAMED)}: {text}."

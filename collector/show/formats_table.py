@@ -11,12 +11,11 @@ from edgemeter.agent.base.terminal import (
     fitted_table,
     print_text,
     table_width,
-    writable,
 )
 from edgemeter.agent.contract.figures import ACCURACY, ENERGY, LATENCY
 from edgemeter.collector.compare.comparison import Comparison
 from edgemeter.collector.show import words
-from edgemeter.collector.show.compare_table import figure_heading, notes_on, shown_figures
+from edgemeter.collector.show.compare_table import figure_cells, notes_on, shown_figures
 
 
 def show_formats(comparison: Comparison, sizes_mb: Mapping[str, float], console: Console) -> None:
@@ -31,14 +30,12 @@ def show_formats(comparison: Comparison, sizes_mb: Mapping[str, float], console:
     ]
     entries = {entry.name: entry for entry in shown_figures(cases)}
     columns += [
-        TableColumn(
-            "mJ" if entry.name == ENERGY else figure_heading(entry, cases),
-            [
-                writable(words.short_figure_text(entry, case.figures.get(entry.name)), console)
-                for case in cases
-            ],
+        TableColumn(heading, cells)
+        for heading, *cells in (
+            figure_cells(entries[name], cases, console)
+            for name in (ACCURACY, LATENCY, ENERGY)
+            if name in entries
         )
-        for entry in (entries[name] for name in (ACCURACY, LATENCY, ENERGY) if name in entries)
     ]
     if choice := comparison.choice:
         recommended = choice.recommended.name if choice.recommended else ""

@@ -589,5 +589,14 @@ def load_words(key: CaseKey) -> str:
     return f", {load}" if (load := load_text(key)) else ""
 
 
+def work_text(case: CaseSummary) -> str:
+    """Return the data and the load of a case: `photos (24 images), single_stream`."""
+    dataset = case.subject.dataset
+    return (
+        f"{dataset.name} ({count(dataset.images, 'image')}), "
+        f"{case.key.scenario}{load_words(case.key)}"
+    )
+
+
 def _different(parts: Sequence[Sequence[str]]) -> int:
     return len(set(zip(*parts, strict=True)))

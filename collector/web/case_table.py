@@ -16,7 +16,7 @@ from edgemeter.collector.compare.figure_differences import speed_of
 from edgemeter.collector.show.compare_table import figure_heading, figure_in_column, shown_figures
 from edgemeter.collector.show.comparison_charts import anchor, facts
 from edgemeter.collector.show.series_style import assign_styles
-from edgemeter.collector.show.words import case_names, change_parts, figure_text, load_words
+from edgemeter.collector.show.words import case_names, change_parts, figure_text, work_text
 from edgemeter.collector.web.choice_filter import ChoiceFilter
 from edgemeter.collector.web.markup import Attributes
 from edgemeter.collector.web.queries import ViewContext
@@ -98,11 +98,7 @@ class CaseTable:
 
     def _group(self, rows: Sequence[ComparedCase]) -> CaseGroup:
         models = list(dict.fromkeys(row.case.key.model for row in rows))
-        key, dataset = rows[0].case.key, rows[0].case.subject.dataset
-        text = (
-            f"{key.task}, {dataset.name} ({number_text.count(dataset.images, 'image')}), "
-            f"{key.scenario}{load_words(key)}"
-        )
+        text = f"{rows[0].case.key.task}, {work_text(rows[0].case)}"
         lines = [(row, *row.boards[:BOARDS_LISTED]) for row in rows]
         columns = self._columns([row for line in lines for row in line])
         groups = lines if any(row.boards for row in rows) else [rows]
