@@ -62,11 +62,10 @@ def latency_against_accuracy(
     if one of them was selected.
     """
     drawn_rows = [row for row in comparison.rows if row.case.p50_ms and row.case.accuracy]
-    charts = []
-    for rows in _facets(drawn_rows, lambda case: case.key.provenance):
-        provenance = rows[0].case.key.provenance
-        title = work_text(rows[0].case) + ("" if provenance == "measured" else f", {provenance}")
-        charts.append(_against_accuracy(rows, styles, LATENCY, title, with_boards=with_boards))
+    charts = [
+        _against_accuracy(rows, styles, LATENCY, _provenance, with_boards=with_boards)
+        for rows in _facets(drawn_rows, _provenance)
+    ]
     return Charts(
         tuple(charts),
         tuple(_missing(comparison, drawn_rows, "accuracy", lambda case: case.accuracy_reason)),
@@ -82,13 +81,7 @@ def energy_against_accuracy(
     """
     having = [row for row in comparison.rows if row.case.energy and ENERGY in row.case.figures]
     charts = [
-        _against_accuracy(
-            rows,
-            styles,
-            ENERGY,
-            f"{work_text(rows[0].case)}, {_energy_class(rows[0].case)}",
-            with_boards=with_boards,
-        )
+        _against_accuracy(rows, styles, ENERGY, _energy_class, with_boards=with_boards)
         for rows in _facets([row for row in having if row.case.accuracy], _energy_class)
         if not all(map(styles.is_reference, rows))
     ]
@@ -159,13 +152,17 @@ def facts(row: ComparedCase) -> dict[str, str | float | None]:
 
 
 def _facets(
-    rows: Sequence[ComparedCase], apart: Callable[[CaseSummary], str]
+    rows: Sequence[ComparedCase], kind: Callable[[CaseSummary], str]
 ) -> list[list[ComparedCase]]:
     def facet(case: CaseSummary) -> tuple[str, ...]:
         key, metric = case.key, case.accuracy.metric if case.accuracy else ""
-        return key.task, key.dataset_sha256, key.scenario, load_text(key), metric, apart(case)
+        return key.task, key.dataset_sha256, key.scenario, load_text(key), metric, kind(case)
 
     return list(grouped((facet(row.case), row) for row in rows).values())
+
+
+def _provenance(case: CaseSummary) -> str:
+    return "" if case.key.provenance == "measured" else case.key.provenance
 
 
 def _energy_class(case: CaseSummary) -> str:
@@ -173,9 +170,14 @@ def _energy_class(case: CaseSummary) -> str:
 
 
 def _against_accuracy(
-    rows: Sequence[ComparedCase], styles: SeriesStyles, cost: str, title: str, *, with_boards: bool
+    rows: Sequence[ComparedCase],
+    styles: SeriesStyles,
+    cost: str,
+    kind: Callable[[CaseSummary], str],
+    *,
+    with_boards: bool,
 ) -> Chart:
-    """Return the chart of rows that have a figure `cost` and an accuracy."""
+    """Return the chart of rows of one kind that have a figure `cost` and an accuracy."""
     bounds = [_bounds_of(row.case, cost) for row in rows]
     ranked = [
         f"not ranked: {row.not_ranked}" if row.not_ranked else outcome_of(row) for row in rows
@@ -212,8 +214,9 @@ def _against_accuracy(
     legend = tuple((name, f"var(--{style.colour})", style.shape) for name, style in ordered)
     metric = metric_name(rows[0].case.accuracy.metric) if rows[0].case.accuracy else "Accuracy"
     spec = scatter.against_accuracy(COST_TITLES[cost], metric, legend, values)
-    chart_title = f"{COST_TITLES[cost].partition(',')[0]} against {metric}: {title}"
-    return Chart(chart_title, spec, rows_table([*values, *values_of_boards]), legend=legend)
+    subject = ", ".join(filter(None, (work_text(rows[0].case), kind(rows[0].case))))
+    title = f"{COST_TITLES[cost].partition(',')[0]} against {metric}: {subject}"
+    return Chart(title, spec, rows_table([*values, *values_of_boards]), legend=legend)
 
 
 def _mark(row: ComparedCase, styles: SeriesStyles, called: Mapping[CaseKey, str]) -> dict[str, Any]:

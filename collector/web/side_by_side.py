@@ -179,12 +179,12 @@ def _sentence(row: ComparedCase) -> str:
 
 
 def _mode_table(answer: ModeAnswer) -> ViewGrid[tuple[str, ...]]:
-    def column(number: int, heading: str) -> ViewColumn[tuple[str, ...]]:
-        return ViewColumn(heading, heading, itemgetter(number), is_text=True)
-
     return ViewGrid(
         "modes",
-        [column(number, heading) for number, heading in enumerate(answer.columns)],
+        [
+            ViewColumn(heading, heading, itemgetter(number), is_text=True)
+            for number, heading in enumerate(answer.columns)
+        ],
         [list(zip(*answer.columns.values(), strict=True))],
     )
 
