@@ -28,6 +28,7 @@ from edgemeter.agent.contract.figures import (
     TOO_FEW_QUERIES,
     TPOT,
     TTFT,
+    figure,
 )
 from edgemeter.agent.contract.held_load import are_in_time
 from edgemeter.agent.contract.mode_answer import mode_text
@@ -105,28 +106,23 @@ def block_rows(case: MeasuredCase) -> Iterator[Row]:
     else:
         latency = case.text(LATENCY) if case.values(LATENCY) else TOO_FEW_QUERIES
         tails = [
-            f"{name} {case.middle(f'latency_{name}_ms')}"
-            for name in ("p90", "p99")
-            if _has(case, name)
+            f"{figure(name).title} {case.middle(name)}"
+            for name in ("latency_p90_ms", "latency_p99_ms")
+            if len(case.values(name)) == len(case.counted)
         ]
         yield "Latency", latency, ", ".join(tails)
         yield "Throughput", case.text(THROUGHPUT), ""
     yield from _accuracy_row(case)
     yield from _energy_row(case)
     yield "Memory", case.middle("memory_peak_mb"), ""
-    steps = (("load", "load_ms"), ("compilation", "compile_ms"), ("first inference", "first_ms"))
     starts = [
-        f"{words} {case.middle(f'cold_start_{step}')}"
-        for words, step in steps
-        if case.values(f"cold_start_{step}")
+        f"{figure(name).title} {case.middle(name)}"
+        for name in ("cold_start_load_ms", "cold_start_compile_ms", "cold_start_first_ms")
+        if case.values(name)
     ]
     yield "Start-up", ", ".join(starts) or ABSENT, ""
     if run.sustained and not run.steady:
         yield "Over time", held_out(run.sustained), ""
-
-
-def _has(case: MeasuredCase, level: str) -> bool:
-    return len(case.values(f"latency_{level}_ms")) == len(case.counted)
 
 
 def _text_rows(case: MeasuredCase) -> Iterator[Row]:
